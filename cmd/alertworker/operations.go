@@ -40,7 +40,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 		started:  time.Now(),
 		monitor:  status.New(log),
 		metrics:  metrics.New(build.Version()),
-		recorder: &admin.Recorder{},
+		recorder: &admin.Recorder{Zone: c.Zone()},
 		clock:    &azure.Clock{},
 	}
 	o.metrics.Blocked(o.monitor.Report)

@@ -1041,9 +1041,9 @@ func TestPageAboutADevice(t *testing.T) {
 		return page
 	}
 	for device, wants := range map[string][]string{
-		"oven-3":     {">oven-3 <", ">Open alarms <", ">oven-3<small>hot · critical</small>", ">Last alerts <", ">93.5<"},
+		"oven-3":     {">oven-3 <", ">Open alarms <", ">oven-3<small>hot · critical</small>", ">Last alerts <", ">oven-3: 93.5, at or above 85 (hot, critical)<"},
 		long + "1":   {`data-device="` + long + `1"`, "1e&#43;300"},
-		long + "2":   {`data-device="` + long + `2"`, ">77.0<"},
+		long + "2":   {`data-device="` + long + `2"`, ": 77, not normal yet after reaching 85 (hot, critical)<"},
 		"never-seen": {">never-seen <", ">Open alarms <", "None.", ">Last alerts <", "No alerts yet."},
 		"..":         {">.. <"},
 	} {
@@ -1056,7 +1056,7 @@ func TestPageAboutADevice(t *testing.T) {
 			rest = after
 		}
 	}
-	if page := about(long + "1"); strings.Contains(page, ">77.0<") || strings.Contains(page, "oven-3") {
+	if page := about(long + "1"); strings.Contains(page, ": 77,") || strings.Contains(page, "oven-3") {
 		t.Errorf("more is about it: %s", page)
 	}
 	if page := w.do("GET", "/").Body.String(); strings.Contains(page, `id="about"`) || strings.Contains(page, long) {

@@ -93,8 +93,8 @@ func TestAlertsOfIncidents(t *testing.T) {
 		w.take(notifytest.Over(notifytest.Incident()))
 		rest := w.do(http.MethodGet, "/").Body.String()
 		for _, text := range []string{
-			`">berlin<small class="good">freezer: normal again</small></td><td class="n words good">–</td>`,
-			`">berlin<small>12 devices, first freezer-7</small><small>freezer</small></td><td class="n words hot">-12.5</td>`,
+			`" class="good">berlin: all devices normal again after 43 min (freezer)</td>`,
+			`">berlin: 12 devices at or above -15 °C, first freezer-7: -12.5 (freezer)</td>`,
 		} {
 			at := strings.Index(rest, text)
 			if at < 0 {

@@ -538,27 +538,6 @@ func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
 // Left is how much of d's window is left at now, in percent.
 func (d pastDelivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now) / d.Until.Sub(d.At)) }
 
-// Reading shows what d is about: its value, with as many decimals as the limit has, its word, or how long nothing was
-// heard.
-func (d pastDelivery) Reading() string {
-	switch {
-	case (d.Silent > 0 || d.Incident != "") && d.Resolved:
-		return "–"
-	case d.Silent > 0:
-		return silentFor(time.Duration(d.Silent * float64(time.Second)))
-	case d.Word != "":
-		return d.Word
-	}
-
-	text := humanize.Number(d.Temperature)
-	if strings.Contains(text, "e") {
-		return text
-	}
-
-	_, fraction, _ := strings.Cut(humanize.Number(d.Threshold), ".")
-	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
-}
-
 // count formats n, which is not negative, with commas.
 func count[T int | int64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)

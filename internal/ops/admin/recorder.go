@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/humanize"
 	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/sensor"
 )
 
@@ -21,6 +21,8 @@ const (
 // A Recorder keeps the last 4,096 deliveries of this replica and the durations of the last calls to its store. The
 // zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
+	Zone *time.Location // of times in texts, to be set before it is used; nil is UTC
+
 	mu         sync.Mutex
 	deliveries ring[pastDelivery]
 	calls      map[observe.Operation]*ring[call] // nil if there is no store
@@ -28,62 +30,44 @@ type Recorder struct {
 
 // A pastDelivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.
 type pastDelivery struct {
-	Receiver    string    `json:"receiver"`
-	Device      string    `json:"device"`
-	Sensor      string    `json:"sensor,omitempty"` // of the device; empty: its own readings
-	Rule        string    `json:"rule"`
-	Level       string    `json:"level,omitempty"`
-	ID          string    `json:"id"`                 // of the alert
-	At          time.Time `json:"at"`                 // when the delivery ended, by this replica's clock
-	Until       time.Time `json:"until"`              // when its window ends, by the same clock
-	Resolved    bool      `json:"resolved,omitempty"` // a recovery
-	Temperature float64   `json:"temperature"`
-	Threshold   float64   `json:"threshold"`
-	Word        string    `json:"word,omitempty"` // instead of a number
-	// of a rule about silence: the seconds after which a device is silent; there is no reading
-	Silent     float64   `json:"silent,omitempty"`
+	Receiver   string    `json:"receiver"`
+	Device     string    `json:"device"`
+	Sensor     string    `json:"sensor,omitempty"` // of the device; empty: its own readings
+	Rule       string    `json:"rule"`
+	Level      string    `json:"level,omitempty"`
+	ID         string    `json:"id"`                 // of the alert
+	At         time.Time `json:"at"`                 // when the delivery ended, by this replica's clock
+	Until      time.Time `json:"until"`              // when its window ends, by the same clock
+	Resolved   bool      `json:"resolved,omitempty"` // a recovery
+	Text       string    `json:"text"`               // what it says; older versions do not share it
 	Enqueued   time.Time `json:"enqueuedTime"`
 	Partition  string    `json:"partition"`
 	Sequence   int64     `json:"sequence"`
-	Token      int64     `json:"token"`
 	Suppressed int64     `json:"suppressed"`
-	Shared     string    `json:"shared,omitempty"`   // what the device shares the rule's alerts by; empty if nothing
-	Incident   string    `json:"incident,omitempty"` // that it is about, or whose end it is; Device is then one of Members
-	Members    int       `json:"members,omitempty"`  // at least
-	Reason     string    `json:"reason,omitempty"`   // why it is a dead letter; empty if it is none
-	Letter     string    `json:"letter,omitempty"`   // the dead letter's id; empty if it is only in the log
+	Shared     string    `json:"shared,omitempty"` // what the device shares the rule's alerts by; empty if nothing
+	Reason     string    `json:"reason,omitempty"` // why it is a dead letter; empty if it is none
+	Letter     string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
 }
 
 // deliveryOf returns the delivery of an alert that has ended now. A dead letter needs more.
-func deliveryOf(a notify.Alert, receiver string) pastDelivery {
+func deliveryOf(a notify.Alert, receiver string, zone *time.Location) pastDelivery {
 	now := time.Now().UTC()
-	var about notify.Incident
-	if a.Incident != nil {
-		about = *a.Incident
-	}
-
 	return pastDelivery{
-		Receiver:    receiver,
-		Device:      a.Device,
-		Sensor:      a.Sensor,
-		Rule:        a.Rule,
-		Level:       a.Level,
-		ID:          a.ID,
-		At:          now,
-		Until:       now.Add(a.Window),
-		Resolved:    a.Resolved,
-		Temperature: a.Temperature,
-		Threshold:   a.Threshold,
-		Word:        a.Word,
-		Silent:      a.Silent.Seconds(),
-		Enqueued:    a.Enqueued.UTC(),
-		Partition:   a.Partition,
-		Sequence:    a.Sequence,
-		Token:       a.Token,
-		Suppressed:  a.Suppressed,
-		Shared:      a.PerValue,
-		Incident:    about.ID,
-		Members:     about.Members,
+		Receiver:   receiver,
+		Device:     a.Device,
+		Sensor:     a.Sensor,
+		Rule:       a.Rule,
+		Level:      a.Level,
+		ID:         a.ID,
+		At:         now,
+		Until:      now.Add(a.Window),
+		Resolved:   a.Resolved,
+		Text:       wording.Style{Zone: zone}.Message(a),
+		Enqueued:   a.Enqueued.UTC(),
+		Partition:  a.Partition,
+		Sequence:   a.Sequence,
+		Suppressed: a.Suppressed,
+		Shared:     a.PerValue,
 	}
 }
 
@@ -93,20 +77,6 @@ func (d pastDelivery) window() sensor.ID {
 		return sensor.Of(d.Shared)
 	}
 	return d.of()
-}
-
-// By says for people which members of an incident it is about; empty if it is about none, or about all.
-func (d pastDelivery) By() string {
-	if d.Members == 0 {
-		return ""
-	}
-
-	kind := "device"
-	if d.Sensor != "" {
-		kind = "sensor"
-	}
-
-	return humanize.Count(d.Members, kind) + ", first " + shortName(d.of().String())
 }
 
 // of returns what the alert was about, sharing aside.
@@ -129,7 +99,7 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 		return err
 	}
 
-	e := deliveryOf(d.Alert, d.Name)
+	e := deliveryOf(d.Alert, d.Name, l.recorder.Zone)
 	e.Reason = d.Reason
 	if l.id != nil {
 		e.Letter = l.id(d)
@@ -145,7 +115,7 @@ func (r *Recorder) Receiver(name string) notify.Observer {
 	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
 		return ctx, func(err error) {
 			if err == nil {
-				r.add(deliveryOf(*a, name))
+				r.add(deliveryOf(*a, name, r.Zone))
 			}
 		}
 	}

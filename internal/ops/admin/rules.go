@@ -1,9 +1,6 @@
 package admin
 
 import (
-	"strings"
-	"time"
-
 	"alertworker/internal/humanize"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
@@ -32,11 +29,6 @@ func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 	}
 
 	return rows
-}
-
-// silentFor is where a line may break after the first word.
-func silentFor(d time.Duration) string {
-	return "silent " + strings.ReplaceAll(humanize.Span(d), " ", "\u00a0")
 }
 
 // about names a level of a rule in a table; empty if it is the one that every version has.

@@ -194,7 +194,9 @@ func (s Shared) letters(ctx context.Context, of sensor.ID, f *findings) error {
 			isKnown := slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID })
 			f.resembles(l.Alert.Device)
 			if of.Covers(sensor.ID{Device: l.Alert.Device, Name: l.Alert.Sensor}) && !isKnown {
-				f.ended = append(f.ended, letterOf(l, s.Name(l.Receiver)))
+				letter := deliveryOf(l.Alert, s.Name(l.Receiver), f.now.Location())
+				letter.At, letter.Reason, letter.Letter = l.Kept, l.Reason, l.ID
+				f.ended = append(f.ended, letter)
 			}
 		}
 
@@ -207,14 +209,4 @@ func (s Shared) letters(ctx context.Context, of sensor.ID, f *findings) error {
 	slices.SortStableFunc(f.ended, func(a, b pastDelivery) int { return b.At.Compare(a.At) })
 
 	return nil
-}
-
-// letterOf returns the delivery that ended as a dead letter.
-func letterOf(l deadletter.Letter, receiver string) pastDelivery {
-	e := deliveryOf(l.Alert, receiver)
-	e.At = l.Kept
-	e.Reason = l.Reason
-	e.Letter = l.ID
-
-	return e
 }

@@ -366,8 +366,7 @@ func (f findings) conditionText(c delivery.Condition) string {
 
 // letterText says what became a dead letter, and why.
 func (f findings) letterText(l pastDelivery) string {
-	return fmt.Sprintf("%s %s became a dead letter %s, %s: %s", f.noticeText(l.Resolved, l.Rule, l.Level, l.Temperature),
-		f.at(l.Enqueued), f.at(l.At), cmp.Or(l.Letter, "only in the log"), l.Reason)
+	return fmt.Sprintf("%s; enqueued %s, became a dead letter %s, %s: %s", l.Text, f.at(l.Enqueued), f.at(l.At), cmp.Or(l.Letter, "only in the log"), l.Reason)
 }
 
 // windowText says what the store knows of a window: its state, and what was sent last, when and by whom.

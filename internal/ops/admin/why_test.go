@@ -27,7 +27,7 @@ func TestWhy(t *testing.T) {
 	failed := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
 	claim := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
 	taken := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second), Until: now.Add(41 * time.Second)}
-	letter := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Temperature: 91.5, Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
+	letter := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Text: "oven-7: 91.5, at or above 80", Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
 	logged := letter
 	logged.Letter = ""
 
@@ -69,22 +69,22 @@ func TestWhy(t *testing.T) {
 		"a dead letter": {partition.DeviceState{}, []pastDelivery{letter}, failed, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
 				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
-				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
+				"  letter   hook: oven-7: 91.5, at or above 80; enqueued at 03:11:00 UTC (3 min ago), became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
 				"Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 		"a dead letter in the log": {partition.DeviceState{}, []pastDelivery{logged}, failed, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
 				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
-				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused for good: answered 400\n" +
+				"  letter   hook: oven-7: 91.5, at or above 80; enqueued at 03:11:00 UTC (3 min ago), became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused for good: answered 400\n" +
 				"Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 		"a dead letter before an alert": {partition.DeviceState{}, []pastDelivery{taken, letter}, down, whyUnknown,
 			"the throttle store does not respond\n" +
 				"  window   hook: not known: connection refused\n" +
-				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
+				"  letter   hook: oven-7: 91.5, at or above 80; enqueued at 03:11:00 UTC (3 min ago), became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
 				"Run `alertworker check`."},
 		"a dead letter that was replayed": {partition.DeviceState{}, []pastDelivery{letter}, window, whyWindow,
 			"an alert was sent, and its window is in force\n" +
 				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica\n" +
-				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400"},
+				"  letter   hook: oven-7: 91.5, at or above 80; enqueued at 03:11:00 UTC (3 min ago), became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400"},
 		"waiting comes first": {partition.DeviceState{Deliveries: []delivery.State{
 			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, Waits: delivery.Condition{For: delivery.WaitReceiver, Text: "receiver hook is down (connection refused)", Since: ago(2 * time.Minute), Next: now.Add(20 * time.Second)}},
 			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, Waits: delivery.Condition{Text: "an attempt to alert receiver pager is under way", Since: ago(5 * time.Second)}},
@@ -93,7 +93,7 @@ func TestWhy(t *testing.T) {
 				"  waits    hook: alert about 91.5, since 03:11:00 UTC: receiver hook is down (connection refused), for 2 min; the next attempt is due in 20 s\n" +
 				"  waits    pager: alert about 95, since 03:12:00 UTC: an attempt to alert receiver pager is under way, for 5 s\n" +
 				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica\n" +
-				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400"},
+				"  letter   hook: oven-7: 91.5, at or above 80; enqueued at 03:11:00 UTC (3 min ago), became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400"},
 		"another's claim is in the way": {partition.DeviceState{Deliveries: []delivery.State{
 			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, Waits: delivery.Condition{For: delivery.WaitClaim, Text: "the device's key at receiver hook is not free", Since: ago(8 * time.Second), Next: now.Add(time.Second)}},
 		}}, nil, claim, whyWaiting,
@@ -175,10 +175,10 @@ func TestWhyOfRules(t *testing.T) {
 				"  waits    hook · damp: alert about 61, since 03:13:00 UTC: an attempt to alert receiver hook is under way, for 1 s"},
 		"a dead letter of another level": {&set, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
-			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},
+			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Text: "oven-7: 64, normal again, below 65 (hot, critical)", Enqueued: ago(3 * time.Minute), Reason: "refused"},
 		}, nil, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
-				"  letter   hook · hot · critical: recovery at 64 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused\n" +
+				"  letter   hook · hot · critical: oven-7: 64, normal again, below 65 (hot, critical); enqueued at 03:11:00 UTC (3 min ago), became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused\n" +
 				"Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -226,9 +226,9 @@ func (w *world) alarming() {
 		{Device: "press", Rule: "hot", Level: "warning", Temperature: 64.5, Threshold: 65, Resolved: true},
 		{Device: "cellar", Rule: "damp", Temperature: 61, Threshold: 60},
 		{Device: "door-7", Rule: "door-open", Per: "site", PerValue: "berlin", Word: "wide-open-since-yesterday", Temperature: 1, Threshold: 1},
-		{Device: "truck-4", Rule: "probe-dead", Silent: 15 * time.Minute},
-		{Device: "hub/telemetry", Rule: "probe-dead", Silent: 15 * time.Minute},
-		{Device: "truck-9", Rule: "probe-dead", Silent: 15 * time.Minute, Resolved: true},
+		{Device: "truck-4", Rule: "probe-dead", Silent: 15 * time.Minute, Since: now.Add(-15 * time.Minute)},
+		{Device: "hub/telemetry", Rule: "probe-dead", Silent: 15 * time.Minute, Since: now.Add(-15 * time.Minute)},
+		{Device: "truck-9", Rule: "probe-dead", Silent: 15 * time.Minute, Since: now.Add(-time.Hour), Resolved: true},
 	} {
 		a.ID, a.Partition, a.Sequence, a.Window, a.Suppressed, a.Enqueued = fmt.Sprint("ruled/", i), "0", int64(77+i), 10*time.Minute, int64(i*3), now
 		w.take(a)

@@ -14,7 +14,9 @@ import (
 // Times on the page and about a device are in the zone of those who read them; only the ones for programs are UTC.
 func TestZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, ruled, func(o *admin.Options) { o.Zone = time.FixedZone("CET", 3600) })
+		zone := time.FixedZone("CET", 3600)
+		w := newWorld(t, ruled, func(o *admin.Options) { o.Zone = zone })
+		w.recorder.Zone = zone
 		w.busy(3)
 		w.alarming()
 		said := regexp.MustCompile(`(?s)<script.*?</script>|<[^>]*>`).ReplaceAllString(w.do(http.MethodGet, "/").Body.String(), " ")
