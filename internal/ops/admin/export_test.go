@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/lease/observe"
 	"alertworker/internal/ops/status"
 )
 
@@ -14,12 +13,12 @@ func (a *Admin) Past() {
 	now := time.Now()
 	for i := range 1400 {
 		d := time.Duration(i*7919%97) * time.Millisecond / 10
-		a.Recorder.called(observe.OpAcquire, now.Add(-3*time.Millisecond-d), false)
+		a.Recorder.called(0, now.Add(-3*time.Millisecond-d), false)
 		if i%12 == 0 {
-			a.Recorder.called(observe.OpExtend, now.Add(-11*time.Millisecond-4*d), i == 24)
+			a.Recorder.called(1, now.Add(-11*time.Millisecond-4*d), i == 24)
 		}
 	}
-	a.Recorder.called(observe.OpRelease, now.Add(-1300*time.Millisecond), false)
+	a.Recorder.called(2, now.Add(-1300*time.Millisecond), false)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -28,7 +28,7 @@ type Incidents interface {
 // openIncidents are those that run, or whose end is not settled.
 type openIncidents struct {
 	list []incident.Listed
-	all  bool // list has all
+	more bool // there are others
 }
 
 // askIncidents asks for those that are open, the oldest first.
@@ -38,7 +38,8 @@ func askIncidents(of Incidents) func(context.Context) (openIncidents, error) {
 	}
 
 	return func(ctx context.Context) (o openIncidents, err error) {
-		o.list, o.all, err = of.Open(ctx, maxIncidents)
+		list, all, err := of.Open(ctx, maxIncidents)
+		o.list, o.more = list, !all
 		slices.SortFunc(o.list, func(x, y incident.Listed) int {
 			return cmp.Or(x.Record.Began.Compare(y.Record.Began), cmp.Compare(x.Record.ID, y.Record.ID))
 		})
@@ -113,34 +114,27 @@ func (v incidentView) Count() string {
 	return text
 }
 
-// An incidentsView is what the page shows of incidents.
+// An incidentsView is what the page shows of incidents. The zero value has none.
 type incidentsView struct {
 	Old    string // how old this is, if the store does not respond
 	List   []incidentView
-	Linked bool // the page's address names one, which alone is listed
-	Over   bool // it is not open any more, or not among those that were read
+	Linked bool // the page's address names one, which alone is listed, if it is open
 	More   bool // there are others that were not read
 }
 
-// incidentsView returns the open incidents for the page, or the one that its address names; nil if there are none.
-func (a *Admin) incidentsView(r *http.Request, p *page) *incidentsView {
+// incidentsView returns the open incidents for the page, or the one that its address names.
+func (a *Admin) incidentsView(r *http.Request, p *page) (v incidentsView) {
 	if a.Options.Incidents == nil {
-		return nil
+		return v
 	}
 
 	open, at, err := a.incidents.get(r.Context())
 	linked := r.URL.Query().Get("incident")
-	v := &incidentsView{Old: aged("The checkpoint store", at, time.Now(), err), Linked: linked != ""}
-	v.More = !at.IsZero() && !open.all
+	v = incidentsView{Old: aged("The checkpoint store", at, time.Now(), err), Linked: linked != "", More: open.more}
 	for _, l := range open.list {
 		if linked == "" || linked == l.Record.ID {
 			v.List = append(v.List, a.incidentView(l, at))
 		}
-	}
-
-	v.Over = v.Linked && len(v.List) == 0 && !at.IsZero()
-	if v.Old == "" && len(v.List) == 0 && !v.Linked {
-		return nil
 	}
 
 	v.List = shorten(p, "incidents", v.List)

@@ -15,11 +15,13 @@ const (
 	maxCalls = 1000
 )
 
-// operations are those that are timed, in the order of the page, with what they are for.
-var operations = []struct {
+type operation struct {
 	observe.Operation
 	help string
-}{
+}
+
+// operations are those that are timed, in the order of the page, with what they are for.
+var operations = [...]operation{
 	{observe.OpAcquire, "acquires the right to alert about a device, or to lead"},
 	{observe.OpExtend, "records the start of a device's window, or renews the leader's lease"},
 	{observe.OpRelease, "releases that right after a failed alert, or when the leader stops"},
@@ -34,29 +36,23 @@ type call struct {
 
 // Store returns what times a store's calls for the status page.
 func (r *Recorder) Store() observe.Observer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	timed := map[observe.Operation]*ring[call]{}
-	r.calls = timed
-	for _, op := range operations {
-		r.calls[op.Operation] = &ring[call]{}
-	}
-
 	return func(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
-		if timed[op] == nil { // by hand
+		i := slices.IndexFunc(operations[:], func(o operation) bool { return o.Operation == op })
+		if i < 0 { // by hand
 			return ctx, nil
 		}
+
 		start := time.Now()
-		return ctx, func(c observe.Call) { r.called(op, start, c.Outcome == observe.OutcomeError) }
+		return ctx, func(c observe.Call) { r.called(i, start, c.Outcome == observe.OutcomeError) }
 	}
 }
 
-// called records a call that began at start and has just ended.
-func (r *Recorder) called(op observe.Operation, start time.Time, failed bool) {
+// called records a call of an operation that began at start and has just ended.
+func (r *Recorder) called(operation int, start time.Time, failed bool) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls[op].add(call{at: now, took: now.Sub(start), failed: failed}, maxCalls)
+	r.calls[operation].add(call{at: now, took: now.Sub(start), failed: failed}, maxCalls)
 }
 
 // A latency is how an operation did of late.
@@ -67,19 +63,15 @@ type latency struct {
 	P50, P95        time.Duration // at most so long took half of the calls, and 95 %
 }
 
-// latencies returns how the operations that were called did until now; nil if there is no store.
+// latencies returns how the operations that were called did until now.
 func (r *Recorder) latencies(now time.Time) []latency {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.calls == nil {
-		return nil
-	}
-
-	all := []latency{}
-	for _, op := range operations {
+	var all []latency
+	for i, op := range operations {
 		l := latency{Operation: humanize.Capital(string(op.Operation)), Help: op.help}
 		var took []time.Duration
-		for c := range r.calls[op.Operation].latest() {
+		for c := range r.calls[i].latest() {
 			if now.Sub(c.at) > callsFor {
 				break
 			}

@@ -69,7 +69,7 @@ var (
 
 const (
 	listed    = 15   // rows of a list, unless all are asked for
-	allAlarms = 1000 // open ones of this replica, if all are asked for
+	maxAlarms = 1000 // open ones of this replica
 	maxShown  = 128  // characters of a name; IoT Hub's have no more
 )
 
@@ -115,9 +115,8 @@ type page struct {
 	Source, Replica, Version string
 	Set                      *rules.Set
 	Rules                    []ruleRow
-	Open                     []openAlarm    // longest first
-	MoreOpen                 string         // how many are not shown; empty if none is missing
-	Incidents                *incidentsView // nil if none is open
+	Open                     []openAlarm // longest first
+	Incidents                incidentsView
 	Silences                 []muting.Mute
 	Now, Started             time.Time
 	Others                   int        // further replicas that this page is about
@@ -132,8 +131,7 @@ type page struct {
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store does not respond
 	Receivers                []*receiverRow
-	Several                  bool   // there are several receivers
-	StoreOver                string // the time that Store covers; empty if there is no store
+	Several                  bool // there are several receivers
 	Store                    []latency
 	Windows                  []pastDelivery // that are in force
 	Alerts                   []pastDelivery // the latest first
@@ -180,13 +178,12 @@ func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get(r.Context())
 	query := r.URL.Query()
-	device, alerts, alarms := query.Get("device"), maxAlerts, listed
-	whole := query.Has("all") || device != ""
-	if whole {
-		alerts, alarms = maxDeliveries, allAlarms
+	device, alerts := query.Get("device"), maxAlerts
+	if device != "" {
+		alerts = maxDeliveries
 	}
 
-	all := append([]Snapshot{a.snapshot(now, alerts, alarms)}, others...)
+	all := append([]Snapshot{a.snapshot(now, alerts, maxAlarms)}, others...)
 	m := merged(all)
 	if device != "" {
 		device = m.only(device, query.Get("sensor"))
@@ -206,12 +203,8 @@ func (a *Admin) page(r *http.Request) page {
 		Plots:   m.plots(now),
 		Store:   a.Recorder.latencies(now),
 		Duties:  a.dutiesView(r),
-		All:     whole,
+		All:     query.Has("all"),
 		More:    map[string]string{},
-	}
-
-	if p.Store != nil {
-		p.StoreOver = humanize.Span(callsFor)
 	}
 
 	known, rows, old := a.partitionRows(r, all, now)
@@ -223,24 +216,11 @@ func (a *Admin) page(r *http.Request) page {
 	receivers := receiverRows(all)
 	p.Several = len(receivers) > 1
 	p.Receivers = shorten(&p, "receivers", receivers)
+	p.Open = shorten(&p, "alarms", m.Open)
 	p.Windows = shorten(&p, "windows", m.windows(now))
 	p.Alerts = shorten(&p, "alerts", m.Alerts[:min(len(m.Alerts), maxAlerts)])
 	if p.Others > 0 {
 		p.Replicas = shorten(&p, "replicas", all)
-	}
-
-	total := 0
-	for _, n := range m.Alarms {
-		total += n.Open
-	}
-
-	p.Open = m.Open
-	if !whole {
-		p.Open = p.Open[:min(len(p.Open), listed)]
-	}
-
-	if more := total - len(p.Open); more > 0 && device == "" {
-		p.MoreOpen = count(more)
 	}
 
 	p.Incidents = a.incidentsView(r, &p)
@@ -262,8 +242,6 @@ func shorten[T any](p *page, what string, list []T) []T {
 // headline says on p whether alerts are going out: as the replica says that is worst off, or on which they are not, if
 // they are on others. partitions are those of the hub, if they are known.
 func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, deadLetters int64) {
-	all = arriving(all)
-	p.Problems = problemRows(all)
 	worst, atWork := all[0], 0 // the replicas that alerts depend on
 	var hindered []string
 	for _, s := range all {
@@ -285,6 +263,21 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	p.State, p.Headline = worst.Status.State, worst.Status.Headline
 	if len(hindered) > 0 && len(hindered) < atWork {
 		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+humanize.Some(hindered)+"."
+	}
+
+	for _, s := range all {
+		for _, problem := range s.Status.Problems {
+			// That some partitions have no devices is no news.
+			if problem.By == status.ByDevices && p.State == status.GoingOut {
+				continue
+			}
+
+			i := slices.IndexFunc(p.Problems, func(row problemRow) bool { return row.What == problem.What })
+			if i < 0 {
+				i, p.Problems = len(p.Problems), append(p.Problems, problemRow{Problem: problem})
+			}
+			p.Problems[i].Replicas = append(p.Problems[i].Replicas, shortName(s.Replica))
+		}
 	}
 
 	if sentence := status.Unowned(partitions); sentence != "" {
@@ -338,59 +331,22 @@ func receiverRows(all []Snapshot) (rows []*receiverRow) {
 	return rows
 }
 
-// problemRows returns what is in the way of any replica, and which have it.
-func problemRows(all []Snapshot) (rows []problemRow) {
-	for _, s := range all {
-		for _, problem := range s.Status.Problems {
-			i := slices.IndexFunc(rows, func(row problemRow) bool { return row.What == problem.What })
-			if i < 0 {
-				i, rows = len(rows), append(rows, problemRow{Problem: problem})
-			}
-			rows[i].Replicas = append(rows[i].Replicas, shortName(s.Replica))
-		}
-	}
-
-	return rows
-}
-
-// arriving returns all as if none missed events, if some replica gets any: partitions without devices are no news.
-func arriving(all []Snapshot) []Snapshot {
-	missed := func(p status.Problem) bool { return p.By == status.ByDevices }
-	getsAny := func(s Snapshot) bool {
-		return len(s.Partitions) > 0 && !slices.ContainsFunc(s.Status.Problems, missed)
-	}
-	if !slices.ContainsFunc(all, getsAny) {
-		return all
-	}
-
-	all = slices.Clone(all)
-	for i := range all {
-		r := &all[i].Status
-		r.Problems = slices.DeleteFunc(slices.Clone(r.Problems), missed)
-		if r.State == status.Idle {
-			r.State, r.Headline = status.GoingOut, "Alerts are going out."
-		}
-	}
-
-	return all
-}
-
 // notToBlame is the severity of a replica that starts, drains or stands by: alerts depend on others.
-const notToBlame = 1
+const notToBlame = 0
 
 // states have a severity that is greater for what is worse, and a class in the style sheet.
 var states = map[status.State]struct {
 	severity int
 	class    string
 }{
-	status.GoingOut: {0, "good"},
 	status.Starting: {notToBlame, "idle"},
 	status.Standby:  {notToBlame, "idle"},
 	status.Draining: {notToBlame, "idle"},
-	status.Idle:     {2, "warn"},
-	status.Impaired: {2, "warn"},
-	status.Partly:   {3, "bad"},
-	status.Blocked:  {4, "bad"},
+	status.Idle:     {1, "warn"}, // less than well: what matters is whether any replica gets events
+	status.GoingOut: {2, "good"},
+	status.Impaired: {3, "warn"},
+	status.Partly:   {4, "bad"},
+	status.Blocked:  {5, "bad"},
 }
 
 // figureKinds are the figures in their order: by key in Snapshot.Counts, with the class of one that is not 0.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/wording"
 	"alertworker/internal/sensor"
@@ -25,7 +24,7 @@ type Recorder struct {
 
 	mu         sync.Mutex
 	deliveries ring[pastDelivery]
-	calls      map[observe.Operation]*ring[call] // nil if there is no store
+	calls      [len(operations)]ring[call] // of each operation
 }
 
 // A pastDelivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.
