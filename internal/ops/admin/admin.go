@@ -4,6 +4,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -182,7 +183,7 @@ func (a *Admin) totals() totals {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	isDevice, isSilences := strings.HasPrefix(path, "/devices"), isSilences(path)
+	isDevice, isSilences := strings.HasPrefix(path, "/devices"), path == "/silences" || strings.HasPrefix(path, "/silences/")
 
 	switch {
 	case a.starting && (isDevice || isSilences && a.Silences == nil):
@@ -200,8 +201,9 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveState serves what anybody may read.
 func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 	pages := map[string]http.HandlerFunc{
-		"/":        a.servePage,
-		"/healthz": serveAlive,
+		"/": a.servePage,
+		// It succeeds as long as the process responds: a failure would mean a restart, which helps with nothing else.
+		"/healthz": func(w http.ResponseWriter, _ *http.Request) { httpapi.Text(w, http.StatusOK, "alive\n") },
 		"/readyz":  a.serveReady,
 		"/status":  a.serveStatus,
 		"/metrics": func(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) },
@@ -245,22 +247,8 @@ func fail(w http.ResponseWriter, status int, detail string) {
 // isRead reports whether r asks for something and changes nothing.
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// isSilences reports whether a path is about silences.
-func isSilences(path string) bool {
-	return path == "/silences" || strings.HasPrefix(path, "/silences/")
-}
-
 // now is the time in the zone of those who read it.
-func (a *Admin) now() time.Time {
-	if a.Zone == nil {
-		return time.Now().UTC()
-	}
-	return time.Now().In(a.Zone)
-}
-
-// serveAlive succeeds as long as the process responds: a failure here would mean a
-// restart, which helps with nothing else.
-func serveAlive(w http.ResponseWriter, _ *http.Request) { httpapi.Text(w, http.StatusOK, "alive\n") }
+func (a *Admin) now() time.Time { return time.Now().In(cmp.Or(a.Zone, time.UTC)) }
 
 // serveReady reports whether the replica does what it is for. It is not ready, 503, while it
 // starts or drains, and while it cannot use the hub, the checkpoint store or the throttle store,

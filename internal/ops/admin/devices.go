@@ -55,7 +55,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
 	case isRead(r): // what is known without the store, if that does not respond
-		httpapi.Write(w, http.StatusOK, a.deviceView(a.findings(r.Context(), of, nil)))
+		httpapi.Write(w, http.StatusOK, a.deviceView(a.findings(r.Context(), of, Readings{})))
 
 	case r.Method == http.MethodDelete:
 		a.forget(w, r, of)
@@ -116,10 +116,35 @@ func (a *Admin) deviceView(f findings) deviceView {
 	}
 }
 
-// findings looks everywhere for what is known of a sensor, or of a device with all of its sensors. shared has by the names of rules what the device shares
-// their alerts by, where the caller knows that: empty if nothing.
-func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]string) findings {
-	f := a.local(of, shared)
+// findings looks everywhere for what is known of a sensor, or of a device with all of its sensors. hub is what that has of
+// the device; the zero value if it was not asked.
+func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findings {
+	f := findings{
+		asked:  of,
+		now:    a.now(),
+		set:    &a.Rules,
+		state:  a.Worker.Device(of),
+		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return of.Covers(d.of()) }),
+		hub:    hub,
+		shared: map[string]string{},
+	}
+	f.similar = cmp.Or(f.state.Similar, hub.similar)
+	f.state.Partitions = append([]string{}, f.state.Partitions...)
+	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
+
+	// What the device shares alerts by is what the hub says, else what its alarms and last alerts had.
+	for _, e := range slices.Backward(f.ended) { // the latest comes last
+		f.shared[e.Rule] = e.Shared
+	}
+
+	for _, s := range f.state.Alarms { // as of when it opened
+		if s.Group != "" {
+			f.shared[s.Rule] = s.Group
+		}
+	}
+
+	maps.Copy(f.shared, hub.shared)
+
 	var missing [2]error
 	var asking sync.WaitGroup
 	asking.Go(func() { missing[0] = a.Shared.look(ctx, of, &f) })
@@ -241,33 +266,4 @@ func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []window, 
 	}
 
 	return all, missing
-}
-
-// local returns what this replica knows of a sensor, or of a device with all of its sensors, by itself. What the device shares alerts by is what the caller
-// knows, else what its alarms and last alerts had.
-func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
-	f := findings{
-		asked:  of,
-		now:    a.now(),
-		set:    &a.Rules,
-		state:  a.Worker.Device(of),
-		shared: map[string]string{},
-		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return of.Covers(d.of()) }),
-	}
-	f.similar = f.state.Similar
-	f.state.Partitions = append([]string{}, f.state.Partitions...)
-	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
-	for _, e := range slices.Backward(f.ended) { // the latest comes last
-		f.shared[e.Rule] = e.Shared
-	}
-
-	for _, s := range f.state.Alarms { // as of when it opened
-		if s.Group != "" {
-			f.shared[s.Rule] = s.Group
-		}
-	}
-
-	maps.Copy(f.shared, shared)
-
-	return f
 }

@@ -107,22 +107,16 @@ func (s *shared[T]) run(ctx context.Context, log *zap.Logger) {
 			log.Debug("cannot refresh what the status page shows", zap.Error(err))
 		}
 
-		s.answered(value, err)
-	}
-}
+		s.mu.Lock()
+		s.asked, s.err = time.Now(), err
+		if err == nil {
+			s.value, s.at = value, s.asked
+		}
 
-// answered takes an answer, and lets those go on that wait for it.
-func (s *shared[T]) answered(value T, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked = time.Now()
-	s.err = err
-	if err == nil {
-		s.value, s.at = value, s.asked
+		close(s.done) // those who wait for it go on
+		s.done = make(chan struct{})
+		s.mu.Unlock()
 	}
-
-	close(s.done)
-	s.done = make(chan struct{})
 }
 
 // get returns the last answer and its time, zero if there is none, and why there is no newer one,

@@ -20,16 +20,13 @@ import (
 func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, of sensor.ID) error {
 	to := json.NewEncoder(out)
 	to.SetIndent("", "  ")
-	return to.Encode(a.deviceView(a.findings(ctx, of, nil)))
+	return to.Encode(a.deviceView(a.findings(ctx, of, Readings{})))
 }
 
 // WriteText writes the answer for people: what it is, a line for each fact, and what is to be done. hub is what that has
 // of the device; the zero value if it was not asked. What a device has sent is made fit for a terminal.
 func (a *Admin) WriteText(ctx context.Context, out io.Writer, of sensor.ID, hub Readings) error {
-	f := a.findings(ctx, of, hub.shared)
-	f.hub = hub
-	f.similar = cmp.Or(f.similar, hub.similar)
-	_, lines := f.why()
+	_, lines := a.findings(ctx, of, hub).why()
 	var text strings.Builder
 	for _, l := range lines {
 		text.WriteString(humanize.Clean(l) + "\n")

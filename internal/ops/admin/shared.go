@@ -150,12 +150,19 @@ func stateOf(a ledger.Alarm, name string) partition.AlarmState {
 		Sensor:    string(a.Sensor),
 		Rule:      a.Rule,
 		Level:     a.Level,
-		Phase:     phaseOf(a),
+		Phase:     rules.Pending,
 		Since:     a.Since,
 		Value:     float64(a.Value),
 		Limit:     float64(a.Limit),
 		Silence:   a.Silence,
 		Group:     string(a.Group),
+	}
+
+	switch {
+	case a.Since.IsZero():
+		state.Phase = rules.Normal
+	case a.Open:
+		state.Phase = rules.Open
 	}
 
 	if !a.DeviceSince.IsZero() {
@@ -168,18 +175,6 @@ func stateOf(a ledger.Alarm, name string) partition.AlarmState {
 	}
 
 	return state
-}
-
-// phaseOf returns the phase of an alarm of a ledger.
-func phaseOf(a ledger.Alarm) rules.Phase {
-	switch {
-	case a.Since.IsZero():
-		return rules.Normal
-	case a.Open:
-		return rules.Open
-	}
-
-	return rules.Pending
 }
 
 // letters adds the device's dead letters that this replica did not keep.

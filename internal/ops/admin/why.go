@@ -204,7 +204,11 @@ const maxFacts = 60
 
 // facts returns what is known, in the order of an event's way. Windows of which nothing is recorded are not there.
 func (f findings) facts() (all facts) {
-	f.addUnreadable(&all)
+	if u := f.state.Unreadable; u != nil {
+		all.add("event", "", fmt.Sprintf("%s, partition %s: %s; nothing could be read since %s",
+			f.at(u.Last), u.Partition, cmp.Or(u.Damage, u.Reason.Text()), f.clock(u.Since)))
+	}
+
 	f.addHub(&all)
 	f.addHeard(&all)
 	for _, text := range f.missing {
@@ -227,7 +231,7 @@ func (f findings) facts() (all facts) {
 	}
 
 	for _, d := range f.state.Deliveries {
-		all.add("waits", f.subject(d.Receiver, d.Rule, d.Level, d.Sensor), f.deliveryText(d))
+		all.add("waits", f.subject(d.Receiver, d.Rule, d.Level, d.Sensor), fmt.Sprintf("%s, since %s: %s", f.noticeText(d), f.clock(d.Since), f.conditionText(d.Waits)))
 	}
 
 	isNone := func(g gateState) bool { return g.Claimed.IsZero() && g.Error == "" }
@@ -242,7 +246,8 @@ func (f findings) facts() (all facts) {
 
 	for _, e := range f.ended {
 		if e.Reason != "" {
-			all.add("letter", f.subject(e.Receiver, e.Rule, e.Level, e.Sensor), f.letterText(e))
+			all.add("letter", f.subject(e.Receiver, e.Rule, e.Level, e.Sensor), fmt.Sprintf("%s; enqueued %s, became a dead letter %s, %s: %s",
+				e.Text, f.at(e.Enqueued), f.at(e.At), cmp.Or(e.Letter, "only in the log"), e.Reason))
 		}
 	}
 
@@ -263,14 +268,6 @@ func (f findings) subject(receiver, rule, level, name string, more ...string) st
 
 	parts := append([]string{receiver, about(rule, level), name}, more...)
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " · ")
-}
-
-// addUnreadable adds why the last messages of the device cannot be read, if they cannot.
-func (f findings) addUnreadable(all *facts) {
-	if u := f.state.Unreadable; u != nil {
-		all.add("event", "", fmt.Sprintf("%s, partition %s: %s; nothing could be read since %s",
-			f.at(u.Last), u.Partition, cmp.Or(u.Damage, u.Reason.Text()), f.clock(u.Since)))
-	}
 }
 
 // addHub adds what the hub has of the device, the latest first, if it was asked.
@@ -339,15 +336,13 @@ func (f findings) alarmText(s partition.AlarmState) string {
 	return text
 }
 
-// noticeText says what an alert or a recovery is about.
-func (f findings) noticeText(isRecovery bool, rule, name string, value float64) string {
-	r, _ := level(f.set, rule, name)
-	return map[bool]string{false: "alert about ", true: "recovery at "}[isRecovery] + r.Text(value)
-}
-
-// deliveryText says what is delivered, and what that waits for.
-func (f findings) deliveryText(d delivery.State) string {
-	return fmt.Sprintf("%s, since %s: %s", f.noticeText(d.Recovery, d.Rule, d.Level, d.Value), f.clock(d.Since), f.conditionText(d.Waits))
+// noticeText says what is being delivered.
+func (f findings) noticeText(d delivery.State) string {
+	rule, _ := level(f.set, d.Rule, d.Level)
+	if d.Recovery {
+		return "recovery at " + rule.Text(d.Value)
+	}
+	return "alert about " + rule.Text(d.Value)
 }
 
 // conditionText says what something waits for: a delivery for how long it has, an alarm that was sent since when.
@@ -362,11 +357,6 @@ func (f findings) conditionText(c delivery.Condition) string {
 	}
 
 	return text
-}
-
-// letterText says what became a dead letter, and why.
-func (f findings) letterText(l pastDelivery) string {
-	return fmt.Sprintf("%s; enqueued %s, became a dead letter %s, %s: %s", l.Text, f.at(l.Enqueued), f.at(l.At), cmp.Or(l.Letter, "only in the log"), l.Reason)
 }
 
 // windowText says what the store knows of a window: its state, and what was sent last, when and by whom.
