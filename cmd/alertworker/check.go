@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"io"
-	"os"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
-	"alertworker/internal/lab/console"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/checkup"
@@ -27,15 +25,14 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
-	to := findings(out)
 	s, err := openSession()
 	if err != nil {
-		to.Fail("settings", "not valid, so nothing else was checked")
+		checkup.Fail(out, "settings", "not valid, so nothing else was checked")
 		return &checkError{err}
 	}
 	defer s.Close()
 	quiet := zap.NewNop()
-	passed := checkup.Run(ctx, to, s.config, s.receivers, checkup.Services{
+	passed := checkup.Run(ctx, out, s.config, s.receivers, checkup.Services{
 		Identity:    s.identity,
 		Resolve:     func() (config.Config, error) { return s.resolveHub(ctx, s.config, s.log) },
 		Source:      func(c config.Config) eventhubs.Config { return sourceConfig(c, s.stores, quiet) },
@@ -50,12 +47,6 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 		return &silentError{exitFailed}
 	}
 	return nil
-}
-
-// findings returns where checks print what they find, in colour on a terminal.
-func findings(out io.Writer) checkup.Output {
-	f, ok := out.(*os.File)
-	return checkup.Output{W: out, Color: ok && console.Detect(f, os.Getenv).Color}
 }
 
 // A checkError is what a check found wrong with the configuration. To a check

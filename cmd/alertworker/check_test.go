@@ -276,7 +276,7 @@ func TestCheckWhileAWorkerReads(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d:\n%s", code, output)
 	}
-	expect(t, output, "hub", "✓", "2 being read by a worker")
+	expect(t, output, "hub", "✓", "2 being read in this consumer group")
 	expect(t, output, "events", "✓", "2 read: 2 readings")
 	if hub.Readers("") != 2 {
 		t.Errorf("%d readers are left, want the worker's 2", hub.Readers(""))
@@ -433,12 +433,7 @@ func TestCheckOnAzureStorage(t *testing.T) {
 	// It finds what a worker wrote.
 	settle(t, hub.ConnectionString(), 3, azurite.Container(t, checkpoints, nil))
 	output, _ := runCheck(t, hub.ConnectionString(), env)
-	expect(t, output, "checkpoints", "✓", "2 checkpoints, 0 events behind")
-
-	// Another program reads in the worker's consumer group: it owns nothing in these checkpoints.
-	workerIn(t, hub, "$Default")
-	output, _ = runCheck(t, hub.ConnectionString(), env)
-	expect(t, output, "hub", "!", "2 being read by a worker", "another program reads the consumer group $Default")
+	expect(t, output, "checkpoints", "✓", "2 checkpoints")
 }
 
 // It says at once if running replicas decide by other rules: they themselves wait for longer than a rollout takes.
@@ -494,18 +489,20 @@ func settle(t *testing.T, hub string, n int32, c *container.Client) {
 	})
 }
 
-// An account that does not answer is one finding, whatever is kept there.
+// Each thing that is kept in an account that does not answer says what to do.
 func TestCheckStorageIsDown(t *testing.T) {
 	hub := hubWith(t)
 	output, exit := runCheck(t, hub.ConnectionString(), map[string]string{
 		"CHECKPOINT_STORE": "blob", "THROTTLE_STORE": "blob",
 		"STORAGE_CONNECTION_STRING": "DefaultEndpointsProtocol=http;AccountName=acc;AccountKey=" + key64 + ";BlobEndpoint=http://" + nobody(t) + "/acc;",
 	})
-	if n := strings.Count(output, "check the address in STORAGE_CONNECTION_STRING"); exit != 1 || n != 1 {
-		t.Errorf("exit code %d; it says %d times what to do:\n%s", exit, n, output)
+	if exit != 1 {
+		t.Errorf("exit code %d:\n%s", exit, output)
 	}
-	expect(t, output, "checkpoints", "✗", "connection refused")
-	for _, step := range []string{"throttle store", "replicas", "dead letters"} {
+	for _, step := range []string{"checkpoints", "throttle store", "dead letters"} {
+		expect(t, output, step, "✗", "connection refused", "check the address in STORAGE_CONNECTION_STRING")
+	}
+	for _, step := range []string{"replicas", "alerts"} {
 		expect(t, output, step, "–", "not checked")
 	}
 }

@@ -5,9 +5,11 @@
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -77,8 +79,8 @@ type Services struct {
 
 // Run checks everything that c names, concurrently, prints what it finds to out and
 // reports whether nothing failed. With send every receiver gets a test alert.
-func Run(ctx context.Context, out Output, c config.Config, rs []receivers.Receiver, s Services, send bool) bool {
-	return out.run(ctx, newCheckup(ctx, c, rs, s).steps(send))
+func Run(ctx context.Context, out io.Writer, c config.Config, rs []receivers.Receiver, s Services, send bool) bool {
+	return run(ctx, out, newCheckup(ctx, c, rs, s).steps(send))
 }
 
 // A checkup is one run of `alertworker check`. Its methods are the steps.
@@ -138,7 +140,7 @@ func (k *checkup) steps(send bool) []step {
 
 	windows := failing(status.ByStore, k.throttleStore)
 	if store := k.config.Store(); store.Variable != nil {
-		windows = k.answered(store.Service, store.Variable(k.config), windows)
+		windows = answered(store.Variable(k.config), windows)
 	}
 	add(true, k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)))
 	add(true, step{"throttle store", k.storeLimit(), windows})
@@ -220,26 +222,36 @@ func (k *checkup) events(set rules.Set) (steps []step) {
 	}
 
 	look("partitions", func(r reading) (string, error) { return partitions(r.partitions) })
+	telemetry := func(name string, verdict func(reading) (string, error)) {
+		look(name, func(r reading) (string, error) {
+			if len(r.telemetry) == 0 {
+				return "", undecided("no telemetry was read")
+			}
+			return verdict(r)
+		})
+	}
 	for i := range set.Mutes {
-		for j, name := range []string{set.Mutes[i].Property, set.Mutes[i].UntilAt} {
-			if name != "" {
-				verdict := func(r reading) (string, error) { return muteName(set, name, j == 1, r.telemetry) }
-				look(fmt.Sprintf("mute %d, %s", i+1, name), verdict)
+		for _, at := range []struct {
+			name string
+			is   func(text string) bool
+		}{{set.Mutes[i].Property, isText}, {set.Mutes[i].UntilAt, isTime}} {
+			if at.name != "" {
+				telemetry(
+					fmt.Sprintf("mute %d, %s", i+1, at.name), func(r reading) (string, error) { return r.muteName(at.name, at.is) },
+				)
 			}
 		}
 	}
 	if set.Time != "" {
-		look("device time", func(r reading) (string, error) { return deviceTimes(r.telemetry, set) })
+		telemetry("device time", func(r reading) (string, error) { return r.deviceTimes(set.Time) })
 	}
 
 	return steps
 }
 
-const azureStorage = "Azure Storage"
-
 // inStorage makes a step of one that uses Azure Storage.
 func (k *checkup) inStorage(name string, do func(context.Context) (string, error)) step {
-	return step{name, k.storeLimit(), k.answered(azureStorage, k.config.StorageVariable(), do)}
+	return step{name, k.storeLimit(), answered(k.config.StorageVariable(), do)}
 }
 
 // sharing makes a step of one that looks at what replicas share.
@@ -275,20 +287,15 @@ func failing(by status.By, do func(context.Context) (string, error)) func(contex
 }
 
 // answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
-// variable to check; that is reported once, as the lack of a token is.
-func (k *checkup) answered(
-	service, variable string,
-	do func(context.Context) (string, error),
-) func(context.Context) (string, error) {
+// variable to check. The lack of a token is reported once.
+func answered(variable string, do func(context.Context) (string, error)) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		summary, err := do(ctx)
 		if errors.Is(err, azure.ErrNoToken) {
 			return summary, noToken
 		}
-
-		hinted := lease.AddHint(err, variable)
-		if hinted != err && outcomeOf(err) == failed { //nolint:errorlint // whether it is another
-			err = &unanswered{service, hinted}
+		if outcomeOf(err) == failed {
+			err = lease.AddHint(err, variable)
 		}
 
 		return summary, err
@@ -314,7 +321,7 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 		scope policy.TokenRequestOptions
 	}{
 		{"Event Hubs", k.config.EventHubNamespace != "", azure.EventHubsScope},
-		{azureStorage, k.config.StorageAccountURL != "", azure.StorageScope},
+		{"Azure Storage", k.config.StorageAccountURL != "", azure.StorageScope},
 		{"Cosmos DB", k.config.CosmosKeyless(), azure.CosmosScope(k.config.CosmosEndpoint)},
 		{"Event Grid", k.config.EventGridKeyless(), azure.EventGridScope},
 		{"Exchange Online", k.config.MailKeyless(), azure.MailScope},
@@ -350,32 +357,15 @@ func (k *checkup) probe(ctx context.Context, group string, perPartition int) (ev
 	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
 }
 
-// hub says what the hub has. It is a warning that another program reads in the consumer group.
+// hub says what the hub has.
 func (k *checkup) hub(ctx context.Context) (string, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
 		return "", withOtherPort(ctx, err)
 	}
 
-	c, err := k.resolved()
-	if err != nil {
-		return "", err
-	}
-
-	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, traffic(snapshot.Partitions))
-	if n := k.rivals(ctx, c, snapshot.Partitions); n > 0 {
-		return "", warning(
-			fmt.Sprintf(
-				"%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each "+
-					"program one of its own",
-				text,
-				n,
-				c.EventHubConsumerGroup,
-			),
-		)
-	}
-
-	return text, nil
+	c, _ := k.resolved() // the snapshot is of what it returns
+	return fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, traffic(snapshot.Partitions)), nil
 }
 
 // traffic says what happens in the partitions of a hub.
@@ -398,35 +388,12 @@ func traffic(all []eventhubs.PartitionState) string {
 		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
 	}
 
-	return text + clause(busy, ", %d being read by a worker")
+	return text + clause(busy, ", %d being read in this consumer group")
 }
 
 // groupOf returns the names of what replicas with a configuration share.
 func groupOf(c config.Config) eventhubs.Group {
 	return eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
-}
-
-// rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does
-// not say.
-func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.PartitionState) (n int) {
-	store, err := k.records()
-	if err != nil || k.config.CheckpointStore == config.StoreMemory {
-		return 0
-	}
-
-	owned, err := ownership.List(ctx, store, groupOf(c).String())
-	if err != nil {
-		return 0
-	}
-
-	owners := owned.Owners(c.OwnershipExpiry)
-	for _, p := range all {
-		if p.Busy && owners[p.ID] == "" {
-			n++
-		}
-	}
-
-	return n
 }
 
 // read takes the newest events through the rules. Its error is undecided.
@@ -511,7 +478,12 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 		return "", unreadable[partition]
 	}
 
-	return fmt.Sprintf("container %q: readable and writable; %s", c.CheckpointContainer, k.progress(written)), nil
+	progress := humanize.Count(len(written), "checkpoint")
+	if len(written) == 0 {
+		progress = fmt.Sprintf("no checkpoints yet: the first start begins at %v", k.config.EventHubStart)
+	}
+
+	return fmt.Sprintf("container %q: readable and writable; %s", c.CheckpointContainer, progress), nil
 }
 
 // writeCheckpoint writes a checkpoint of a consumer group in which no worker reads.
@@ -525,34 +497,6 @@ func writeCheckpoint(ctx context.Context, store records.Store, c config.Config) 
 	})
 
 	return err
-}
-
-// progress says how far behind the workers are.
-func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string {
-	if len(written) == 0 {
-		return fmt.Sprintf("no checkpoints yet: the first start begins at %v", k.config.EventHubStart)
-	}
-
-	text := humanize.Count(len(written), "checkpoint")
-	snapshot, err := k.snapshot()
-	if err != nil {
-		return text
-	}
-
-	behind, others := int64(0), 0
-	for _, p := range snapshot.Partitions {
-		c, ok := written[p.ID]
-		switch {
-		case !ok:
-		case c.Generation != "" && c.Generation != snapshot.Generation:
-			others++
-		default:
-			behind += max(0, p.Last-c.Sequence) // workers go on while we look
-		}
-	}
-
-	return text + fmt.Sprintf(", %s behind", humanize.Count(int(behind), "event")) +
-		clause(others, "; %d of another hub of this name, deleted or failed over: workers start over there")
 }
 
 // throttleStore acquires and releases a lease whose key no device has.
@@ -696,9 +640,7 @@ func (k *checkup) sendTest(ctx context.Context, r receivers.Receiver) (string, e
 	}
 
 	took := milliseconds(time.Since(start))
-	if wait := r.Limits.Rate.Every; wait > 0 && r.Limits.Rate.Burst < 2 {
-		time.Sleep(min(wait, maxWait)) // Slack hides what comes faster
-	}
+	time.Sleep(min(r.Limits.Rate.Every, maxWait)) // Slack hides what comes faster
 
 	if err := r.Notifier.Notify(ctx, recoveryOf(test)); err != nil {
 		return "", fmt.Errorf("%s: accepted a test alert, but not its recovery: %w", r.Name, err)
@@ -714,10 +656,7 @@ const maxWait = 2 * time.Second
 func recoveryOf(a notify.Alert) notify.Alert {
 	a.ID += "/resolved"
 	a.Resolved = true
-	if a.Since.IsZero() {
-		a.Since = a.Enqueued
-	}
-
+	a.Since = cmp.Or(a.Since, a.Enqueued)
 	a.Enqueued = a.Enqueued.Add(time.Millisecond)
 	a.Token++
 

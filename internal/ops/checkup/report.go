@@ -37,22 +37,8 @@ func statement(text string) error { return opinion{stated, text} }
 // warning is the error of a step that passed, but found what needs attention.
 func warning(text string) error { return opinion{warned, text} }
 
-// unanswered is the error of a service that did not answer. It is reported once.
-type unanswered struct {
-	service string
-	error
-}
-
-func (u *unanswered) Unwrap() error { return u.error }
-
-// An Output is where a check prints.
-type Output struct {
-	W     io.Writer
-	Color bool
-}
-
 // run runs all steps concurrently, prints them in order and reports whether none failed.
-func (o Output) run(ctx context.Context, steps []step) bool {
+func run(ctx context.Context, out io.Writer, steps []step) bool {
 	results := make([]func() (string, error), len(steps))
 	width := 0
 	for i, s := range steps {
@@ -61,12 +47,10 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 	}
 
 	count := map[outcome]int{}
-	told := map[string]string{} // services that do not answer: the step that has said so
 	for i, s := range steps {
 		summary, err := results[i]()
-		err = tellOnce(told, s.name, err)
 		count[outcomeOf(err)]++
-		o.line(width, s.name, summary, err)
+		printLine(out, width, s.name, summary, err)
 	}
 
 	verdict := fmt.Sprintf("%d of %d checks passed", count[passed]+count[warned], len(steps)-count[stated])
@@ -78,7 +62,7 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 		verdict += fmt.Sprintf(", %d could not be tried", n)
 	}
 
-	fmt.Fprintf(o.W, "\n%s\n", verdict)
+	fmt.Fprintf(out, "\n%s\n", verdict)
 
 	return count[failed] == 0
 }
@@ -104,23 +88,6 @@ func (s step) start(ctx context.Context) (wait func() (string, error)) {
 	}
 }
 
-// tellOnce returns the error of a step, or, if it is about a service of which told names a step that said so, which
-// step that is.
-func tellOnce(told map[string]string, step string, err error) error {
-	var silent *unanswered
-	if !errors.As(err, &silent) {
-		return err
-	}
-
-	if first, ok := told[silent.service]; ok {
-		return undecided(fmt.Sprintf("not checked: %s does not answer, see %s", silent.service, first))
-	}
-
-	told[silent.service] = step
-
-	return err
-}
-
 // An outcome is how a step ended.
 type outcome int
 
@@ -142,19 +109,9 @@ func outcomeOf(err error) outcome {
 }
 
 // Fail prints the line of a step that failed before the check could begin.
-func (o Output) Fail(name, why string) { o.line(0, name, "", errors.New(why)) }
+func Fail(out io.Writer, name, why string) { printLine(out, 0, name, "", errors.New(why)) }
 
-// The marks of outcomes, with and without a colour.
-var (
-	plainMarks = map[outcome]string{passed: "✓", warned: "!", open: "–", stated: "·", failed: "✗"}
-	colorMarks = map[outcome]string{
-		passed: "\x1b[32m✓\x1b[0m", // green
-		warned: "\x1b[33m!\x1b[0m", // yellow
-		open:   "\x1b[33m–\x1b[0m",
-		stated: "·",
-		failed: "\x1b[31m✗\x1b[0m", // red
-	}
-)
+var marks = map[outcome]string{passed: "✓", warned: "!", open: "–", stated: "·", failed: "✗"}
 
 // clause returns what to add to a text about n things, whose number begins args; "" if there is none.
 func clause(n int, format string, args ...any) string {
@@ -164,16 +121,11 @@ func clause(n int, format string, args ...any) string {
 	return fmt.Sprintf(format, append([]any{n}, args...)...)
 }
 
-// line prints what one step found.
-func (o Output) line(width int, name, summary string, err error) {
-	marks := plainMarks
-	if o.Color {
-		marks = colorMarks
-	}
-
+// printLine prints what one step found.
+func printLine(out io.Writer, width int, name, summary string, err error) {
 	if err != nil {
 		summary = err.Error()
 	}
 
-	fmt.Fprintf(o.W, "%s %-*s  %s\n", marks[outcomeOf(err)], width, name, humanize.OneLine(summary))
+	fmt.Fprintf(out, "%s %-*s  %s\n", marks[outcomeOf(err)], width, name, humanize.OneLine(summary))
 }

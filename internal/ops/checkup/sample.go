@@ -22,11 +22,22 @@ type reading struct {
 	partitions []eventhubs.PartitionState
 	samples    []*sample         // one for each rule
 	telemetry  []telemetry.Event // among the events
+	decoder    *rules.Decoder
+	clock      *rules.Clock // nil without TIME_PROPERTY
 }
 
 // newReading takes the events of partitions through the rules of set, which are of RULES or RULES_FILE if inFile.
 func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionState) (reading, error) {
-	r := reading{partitions: partitions}
+	reader, wrong := set.Reader()
+	decoder, err := set.Decoder()
+	clock, failed := set.Clock()
+	if err := errors.Join(wrong, err, failed); err != nil {
+		return reading{}, err
+	}
+
+	r := reading{partitions: partitions, decoder: decoder, clock: clock}
+	var taken []string
+	samples := map[string]*sample{} // by rule
 	for i := range set.Rules {
 		rule := &set.Rules[i]
 		s := &sample{
@@ -36,18 +47,9 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 			s.paths = strings.Split(rule.Field, ",")
 		}
 
-		for other := range set.Rules {
-			if r := &set.Rules[other]; r.Each == rule.Each {
-				s.taken = append(s.taken, strings.Split(r.Field, ",")...)
-			}
-		}
-
+		taken = append(taken, s.paths...)
 		r.samples = append(r.samples, s)
-	}
-
-	reader, err := set.Reader()
-	if err != nil {
-		return reading{}, err
+		samples[rule.Name] = s
 	}
 
 	for _, p := range partitions {
@@ -61,8 +63,9 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 			hasReading := func(v rules.View) bool { return v.Counts() && v.Rule.Field != "" }
 			isRead := slices.ContainsFunc(views, hasReading)
 			for j := range views {
-				of := slices.IndexFunc(set.Rules, func(rule rules.Rule) bool { return rule.Name == views[j].Rule.Name })
-				r.samples[of].add(e, &views[j], isRead)
+				s := samples[views[j].Rule.Name]
+				s.taken = taken
+				s.add(e, &views[j], isRead)
 			}
 		}
 	}
@@ -84,6 +87,7 @@ type sample struct {
 	readings int  // that the rule compares
 	isOdd    bool // some need attention, even if the rule has a reading
 	worst    float64
+	extreme  string             // worst, for people; empty if the rule compares no numbers
 	sensors  map[sensor.ID]bool // with a name
 	names    map[string]bool    // that limits and per ask for: whether some reading has them
 	why      string             // the first event that could not be read was not; empty if that is plain
@@ -96,11 +100,7 @@ type sample struct {
 // add takes an event into the sample, in which the rule finds v, and some rule a reading if isRead.
 func (s *sample) add(e *telemetry.Event, v *rules.View, isRead bool) {
 	s.events++
-	m := measured{event: e}
-	if v.Reason.Decoded() && len(s.paths) > 0 {
-		m = measure(e, v.Body)
-	}
-
+	m := measure(e, v.Body)
 	if v.Reason == telemetry.ReasonOK {
 		s.read = append(s.read, m)
 	} else if v.Reason.Decoded() && v.Reason != telemetry.ReasonInvalid {
@@ -139,6 +139,9 @@ func (s *sample) take(e *telemetry.Event, v *rules.View) {
 	if s.readings == 1 || s.rule.Breaching(v.Value, s.worst) {
 		s.worst = v.Value
 	}
+	if len(s.paths) > 0 && len(s.rule.Is) == 0 && !s.rule.Silence() {
+		s.extreme = map[bool]string{false: ", highest ", true: ", lowest "}[s.rule.Below] + s.rule.Text(s.worst)
+	}
 
 	if v.Damaged {
 		s.counts["damaged, which ends no alarm"]++
@@ -164,6 +167,7 @@ func (s *sample) take(e *telemetry.Event, v *rules.View) {
 		s.sensors[sensor.ID{Device: e.Device, Name: v.Sensor}] = true
 	case len(s.rule.Sensor) > 0:
 		s.counts["without a name at "+humanize.Or(s.rule.Sensor)]++
+		s.isOdd = true
 	}
 }
 
@@ -198,10 +202,7 @@ func (s *sample) count(m measured) {
 func (s *sample) verdict() (string, error) {
 	text := fmt.Sprintf("%d read: %s", s.events, humanize.Count(s.readings, "reading"))
 	if len(s.paths) > 0 {
-		text += " at " + humanize.Or(s.paths)
-	}
-	if s.readings > 0 && len(s.paths) > 0 && len(s.rule.Is) == 0 && !s.rule.Silence() {
-		text += map[bool]string{false: ", highest ", true: ", lowest "}[s.rule.Below] + s.rule.Text(s.worst)
+		text += " at " + humanize.Or(s.paths) + s.extreme
 	}
 	if len(s.rule.Sensor) > 0 {
 		text += ", of " + humanize.Count(len(s.sensors), "sensor")
@@ -212,25 +213,21 @@ func (s *sample) verdict() (string, error) {
 
 	proposal := s.proposal()
 	isLacking := (s.own-s.readings)*10 > s.own
-	todo := []string{s.why, s.hint(isLacking), proposal}
+	todo := []string{text, s.why, s.hint(isLacking), proposal}
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
 		if !s.names[name] {
 			todo = append(todo, "do the devices send "+name+", or has the IoT Hub a message enrichment of this name?")
 			s.isOdd = true
 		}
 	}
-	for _, what := range todo {
-		if what != "" {
-			text += "; " + what
-		}
-	}
+	text = strings.Join(slices.DeleteFunc(todo, func(what string) bool { return what == "" }), "; ")
 
-	switch isUnnamed := len(s.rule.Sensor) > 0 && len(s.sensors) == 0; {
+	switch {
 	case s.readings == 0 && s.own > 0 && s.others == 0:
 		return "", errors.New(text)
-	case s.readings == 0 && s.own == 0 && len(s.read) == 0 && !slices.ContainsFunc(s.places.keys(), s.isLikely):
+	case s.own == 0 && len(s.read) == 0 && !slices.ContainsFunc(s.places.keys(), s.isLikely):
 		return "", undecided(text)
-	case s.readings == 0, isLacking, s.isOdd, isUnnamed, proposal != "":
+	case s.readings == 0, isLacking, s.isOdd, proposal != "":
 		return "", warning(text)
 	}
 
@@ -239,17 +236,13 @@ func (s *sample) verdict() (string, error) {
 
 // hint says what to do about events without a reading; nothing if most have one.
 func (s *sample) hint(isLacking bool) string {
+	noDevice := s.counts[telemetry.ReasonNoDevice.String()]
 	switch {
 	case len(s.read) > 0 && !isLacking:
 		return ""
-	case len(s.places) > 0:
-	case s.counts[telemetry.ReasonNotTelemetry.String()] == s.events:
-		return "twin changes and lifecycle events: run the check again when devices have sent telemetry"
-	case s.counts[telemetry.ReasonNoDevice.String()] == s.own:
+	case noDevice > 0 && noDevice == s.own:
 		return "only an IoT Hub adds a device ID, so this is not an IoT Hub's endpoint"
-	case s.why == "" && len(s.unread) > 0 && len(s.unread)+s.counts[telemetry.ReasonEmpty.String()] == s.own:
-		return "they contain nothing that the rule could read"
-	default:
+	case len(s.places) == 0:
 		return ""
 	}
 
@@ -309,11 +302,13 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 	in, again := map[string]string{}, false // by device
 	for _, p := range all {
 		for _, e := range p.Events {
-			first, ok := in[e.Device]
-			switch {
+			switch first, ok := in[e.Device]; {
 			case e.Device == "":
-				continue
-			case ok && first != p.ID:
+			case !ok:
+				in[e.Device] = p.ID
+			case first == p.ID:
+				again = true
+			default:
 				return "", warning(fmt.Sprintf(
 					"device %s is in the partitions %s and %s: rules with state, silence and recoveries need all of its readings "+
 						"in one; read the IoT Hub's own endpoint, which keeps a device in one (IOTHUB_CONNECTION_STRING, with azd "+
@@ -322,8 +317,6 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 				))
 			}
 
-			in[e.Device] = p.ID
-			again = again || ok
 		}
 	}
 

@@ -8,9 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry"
 )
 
@@ -94,8 +92,8 @@ func (m *measured) walk(v any, names []string, depth int, of thing) {
 		one.isName = !isTime && !one.isNumber
 
 	case float64:
-		at, ok := telemetry.UnixTime(v)
-		one.isTime = ok && isTimeName.MatchString(one.path) && at.Year() > 2000
+		_, isTime := telemetry.UnixTime(v)
+		one.isTime = isTime && isTimeName.MatchString(one.path)
 		one.isNumber, one.text = true, strconv.FormatFloat(v, 'g', -1, 64)
 
 	default:
@@ -104,7 +102,7 @@ func (m *measured) walk(v any, names []string, depth int, of thing) {
 
 	_, err := telemetry.NewNameDecoder(telemetry.Field{Paths: one.path, Text: true})
 	const most = 1000
-	if v != nil && err == nil && !strings.Contains(one.path, ",") && len(m.values) < most {
+	if v != nil && err == nil && len(m.values) < most {
 		m.values = append(m.values, one)
 		of[path(names[depth:])] = one
 	}
@@ -121,10 +119,13 @@ func path(names []string) string {
 	return strings.Join(names, ".")
 }
 
-// proposal says what would keep the sensors of a device apart that the rule takes for one, with the keys to write, or
-// what else its messages are not what the rule takes them for; empty if nothing is. It only sees what some devices have
-// sent lately.
+// proposal says what would keep the sensors of a device apart that the rule takes for one, with the keys to write; empty if
+// nothing would. It only sees what some devices have sent lately.
 func (s *sample) proposal() string {
+	if len(s.paths) == 0 || len(s.rule.Sensor) > 0 {
+		return ""
+	}
+
 	all, fields := s.read, s.paths
 	if len(all) == 0 && len(s.places) > 0 {
 		likeliest, _ := s.likeliest()
@@ -139,12 +140,9 @@ func (s *sample) proposal() string {
 		byDevice[m.event.Device] = append(byDevice[m.event.Device], m)
 	}
 
-	devices := slices.Sorted(maps.Keys(byDevice))
-	for _, propose := range []func([]measured, []string) string{s.turns, s.array, s.apart} {
-		for _, device := range devices {
-			if text := propose(byDevice[device], fields); text != "" {
-				return device + text
-			}
+	for _, device := range slices.Sorted(maps.Keys(byDevice)) {
+		if text := cmp.Or(turns(byDevice[device]), s.array(byDevice[device], fields)); text != "" {
+			return device + text
 		}
 	}
 
@@ -182,14 +180,14 @@ func nameOf(all []thing, least int, may func(path string, v value) bool) (path s
 func isSensorName(path string, v value) bool { return v.isName && sensorName.MatchString(path) }
 
 // turns proposes sensor if the measurements of a device take turns: what they are called by is not always the same.
-func (s *sample) turns(all []measured, _ []string) string {
+func turns(all []measured) string {
 	var things []thing
 	for _, m := range all {
 		things = append(things, m.own)
 	}
 
 	name, texts := nameOf(things, 2, isSensorName)
-	if name == "" || len(s.rule.Sensor) > 0 {
+	if name == "" {
 		return ""
 	}
 
@@ -199,7 +197,7 @@ func (s *sample) turns(all []measured, _ []string) string {
 
 // array proposes each if a message has several readings in an array, told apart by a name or a time.
 func (s *sample) array(all []measured, fields []string) string {
-	if len(s.rule.Sensor) > 0 || s.rule.Each != "" || len(s.rule.Only) > 0 { // which chooses one
+	if s.rule.Each != "" || len(s.rule.Only) > 0 { // which chooses one
 		return ""
 	}
 
@@ -221,19 +219,18 @@ func (s *sample) array(all []measured, fields []string) string {
 				continue
 			}
 
-			name, _ := nameOf(readings, n, isSensorName)
-			if name == "" {
-				name, _ = nameOf(readings, n, func(_ string, v value) bool { return v.isName })
-			}
-
 			text := fmt.Sprintf(" sends %d measurements in a message: each: %s, field: %s", n, path(a.at), field)
-			if name != "" {
-				return fmt.Sprintf("%s, sensor: %s would keep them apart", text, name)
-			}
-
-			at, _ := nameOf(readings, n, func(_ string, v value) bool { return v.isTime })
-			if at != "" && s.rule.Stateful() {
-				return fmt.Sprintf("%s, TIME_PROPERTY=body:%s would take them in their order", text, at)
+			for _, apart := range []struct {
+				by     func(path string, v value) bool
+				advice string
+			}{
+				{isSensorName, ", sensor: %s would keep them apart"},
+				{func(_ string, v value) bool { return v.isName }, ", sensor: %s would keep them apart"},
+				{func(_ string, v value) bool { return v.isTime && s.rule.Stateful() }, ", TIME_PROPERTY=body:%s would take them in their order"},
+			} {
+				if name, _ := nameOf(readings, n, apart.by); name != "" {
+					return text + fmt.Sprintf(apart.advice, name)
+				}
 			}
 		}
 	}
@@ -241,57 +238,37 @@ func (s *sample) array(all []measured, fields []string) string {
 	return ""
 }
 
-// apart says if all readings of a device are further apart than For: the next one decides, whenever that comes.
-func (s *sample) apart(all []measured, _ []string) string {
-	least, gap := time.Duration(0), time.Duration(0)
-	for _, l := range s.rule.Levels {
-		if l.For > 0 && (least == 0 || l.For < least) {
-			least = l.For
-		}
-	}
-	if least == 0 || len(all) < 3 || s.rule.Each != "" {
-		return ""
-	}
-
-	for i := range all[1:] {
-		between := all[i+1].event.Enqueued.Sub(all[i].event.Enqueued)
-		if between <= least {
-			return ""
-		}
-		gap = max(gap, between)
-	}
-
-	const text = "'s messages are up to %s apart, and never less than for (%s): it may send changes only, and its alarm opens with the next one"
-	return fmt.Sprintf(text, humanize.Plain(gap.Round(time.Second)), humanize.Plain(least))
-}
-
-// alike proposes each if several places differ by one name, or its last digits: that may be the name of a sensor.
+// alike proposes each if several places differ by one name, or by the digits at the end: that may be the name of a sensor.
 func (s *sample) alike() string {
-	type group struct{ before, begin, after string } // of the path; begin is that of the name
-	size := map[group]int{}
+	type group struct{ before, begin, after string } // of the path; begin is that of its last name
+	names := map[group][]string{}
 	for place := range s.places {
-		names := strings.Split(place, ".")
-		for i, name := range names {
-			at := group{strings.Join(append(slices.Clone(names[:i]), ""), "."), strings.TrimRight(name, "0123456789"), path(names[i+1:])}
-			size[at]++
-			if at.begin != "" {
-				at.begin = ""
-				size[at]++
+		parts := strings.Split(place, ".")
+		for i, name := range parts {
+			at := group{before: strings.Join(append(slices.Clone(parts[:i]), ""), "."), after: path(parts[i+1:])}
+			if at.after == "." { // values side by side are of one sensor, unless they are numbered
+				at.begin = strings.TrimRight(name, "0123456789")
 			}
+			names[at] = append(names[at], name)
 		}
 	}
 
-	// Values side by side are of one sensor, unless they are numbered.
-	maps.DeleteFunc(size, func(at group, n int) bool { return n < 2 || at.begin == "" && at.after == "." })
-	if len(size) == 0 || s.rule.Each != "" {
+	maps.DeleteFunc(names, func(_ group, all []string) bool { return len(all) < 2 })
+	if len(names) == 0 || s.rule.Each != "" {
 		return ""
 	}
 
 	rank := func(at group) string {
 		place := strings.TrimSuffix(at.before+at.begin+"."+at.after, "..")
-		return fmt.Sprintf("%t %6d %6d %v", s.isLikely(place), size[at], len(at.begin), at)
+		return fmt.Sprintf("%t %6d %v", s.isLikely(place), len(names[at]), at)
 	}
-	at := slices.MaxFunc(slices.Collect(maps.Keys(size)), func(a, b group) int { return cmp.Compare(rank(a), rank(b)) })
+	at := slices.MaxFunc(slices.Collect(maps.Keys(names)), func(a, b group) int { return cmp.Compare(rank(a), rank(b)) })
+	begin := slices.Min(names[at])
+	for _, name := range names[at] {
+		for !strings.HasPrefix(name, begin) {
+			begin = begin[:len(begin)-1]
+		}
+	}
 
-	return fmt.Sprintf("of several sensors, in a rule, each: %q, field: %s, sensor: $key", at.before+at.begin+"*", at.after)
+	return fmt.Sprintf("of several sensors, in a rule, each: %q, field: %s, sensor: $key", at.before+begin+"*", at.after)
 }
