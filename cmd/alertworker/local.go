@@ -77,7 +77,7 @@ func inProcess(o simulator.Options) simulator.Start {
 		}
 
 		ctx, cancel := context.WithCancel(context.Background())
-		r, err := newReplica(ctx, c, shared, nil, o, log)
+		r, err := newReplica(ctx, c, shared, o, log)
 		if err != nil {
 			cancel()
 			o.close()

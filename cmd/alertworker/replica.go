@@ -26,7 +26,6 @@ import (
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
-	"alertworker/internal/ops/tracing"
 	"alertworker/internal/partition"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
@@ -68,9 +67,9 @@ func (r *replica) waiting() string {
 	return reason
 }
 
-// newReplica assembles a replica of stores that are open. Beside them it connects to nothing. tracer may be nil.
+// newReplica assembles a replica of stores that are open. Beside them it connects to nothing.
 func newReplica(
-	ctx context.Context, c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger,
+	ctx context.Context, c config.Config, s stores, o *operations, log *zap.Logger,
 ) (*replica, error) {
 	set := c.Rules()
 	r := &replica{operations: o, facts: set.Facts()}
@@ -88,7 +87,7 @@ func newReplica(
 	if r.source, err = eventhubs.New(reading); err != nil {
 		return nil, err
 	}
-	config, err := workerConfig(c, s, tracer, log)
+	config, err := workerConfig(c, s, log)
 	if err != nil {
 		return nil, err
 	}
@@ -99,9 +98,9 @@ func newReplica(
 	}
 	store := string(c.ThrottleStore)
 	r.leases = observe.Store(
-		s.leases, o.recorder.Store(), o.metrics.Store(store), tracer.Store(store), o.monitor.Store.Store,
+		s.leases, o.recorder.Store(), o.metrics.Store(store), o.monitor.Store.Store,
 	)
-	r.deliverTo(&config, c, s.records, tracer)
+	r.deliverTo(&config, c, s.records)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Rulebook.Mutes = r.muting.Mutes
 	config.Rulebook.Alike = r.isAlike
@@ -131,7 +130,7 @@ func newReplica(
 }
 
 // workerConfig returns what a worker needs to read and to decide. Where alerts go is not in it.
-func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.Logger) (worker.Config, error) {
+func workerConfig(c config.Config, s stores, log *zap.Logger) (worker.Config, error) {
 	set := c.Rules()
 	decoder, err := set.Decoder()
 	if err != nil {
@@ -146,7 +145,7 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 			Origin: c.Origin(), Replica: c.ReplicaName, Rules: set, Decoder: decoder, Clock: clock,
 		},
 		Deliveries: delivery.Config{
-			Concurrency: c.NotifyConcurrency, GiveUp: c.NotifyGiveUp, Trace: tracer.Deliveries(),
+			Concurrency: c.NotifyConcurrency, GiveUp: c.NotifyGiveUp,
 		},
 		Partitions: partition.Config{
 			CheckpointInterval: c.CheckpointInterval,
@@ -164,7 +163,7 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 }
 
 // deliverTo adds r's receivers to config. What replicas know of one another is kept in shared.
-func (r *replica) deliverTo(config *worker.Config, c config.Config, shared records.Store, tracer *tracing.Tracing) {
+func (r *replica) deliverTo(config *worker.Config, c config.Config, shared records.Store) {
 	windows := recent.NewWindows()
 	for _, to := range r.receivers {
 		var taken delivery.Turns // nil if people do not read what it gets
@@ -174,7 +173,7 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 		}
 
 		observed := notify.Observe(
-			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name),
+			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name),
 		)
 		config.Rulebook.Receivers = append(config.Rulebook.Receivers, partition.Receiver{
 			To: delivery.Receiver{

@@ -77,7 +77,7 @@ func TestHandOverOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReplica(t.Context(), c, shared, nil, o, log)
+	r, err := newReplica(t.Context(), c, shared, o, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/notify/wording"
+	"alertworker/internal/ops/otlp"
 	"alertworker/internal/ops/status"
-	"alertworker/internal/ops/tracing"
 )
 
 // run is the worker, configured by the environment alone.
@@ -124,28 +124,15 @@ func start(
 		return nil, err
 	}
 
-	hub := c.Hub()
-	exports := tracing.Config{
-		Version: build.Version(),
-		Replica: c.ReplicaName,
-		Source:  tracing.Source{Host: hub.Host, Hub: hub.Name, ConsumerGroup: c.EventHubConsumerGroup},
-		Log:     log,
-	}
 	// Platforms set variables of OpenTelemetry for everything that they run: what is not supported ends nothing.
-	tracer, err := tracing.Open(ctx, exports)
-	if err != nil {
-		log.Warn("tracing disabled", zap.Error(err))
-	}
-
-	end.add("tracing", closeLimit, closing(tracer.Close))
-	endExport, err := tracing.ExportMetrics(ctx, exports, o.metrics.Producer())
+	endExport, err := otlp.Export(ctx, o.metrics.Producer(), c.ReplicaName, build.Version(), log)
 	if err != nil {
 		log.Warn("export of metrics disabled", zap.Error(err))
 	}
 
-	end.add("export of metrics", 2*closeLimit, closing(endExport))
+	end.add("export of metrics", closeLimit, running(endExport))
 
-	return newReplica(ctx, c, shared, tracer, o, log)
+	return newReplica(ctx, c, shared, o, log)
 }
 
 const (

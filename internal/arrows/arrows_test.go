@@ -90,7 +90,7 @@ const arrows = `
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
 	internal/ops/status   internal/azure internal/telemetry internal/lease internal/lease/observe internal/notify internal/partition internal/delivery internal/humanize
-	internal/ops/tracing  internal/lease/observe internal/throttle internal/notify internal/delivery
+	internal/ops/otlp
 
 	internal/lab/busytest
 	internal/lab/cloud
@@ -134,7 +134,7 @@ const wraps = `
 	github.com/kelseyhightower/envconfig                            internal/config
 	github.com/goccy/go-yaml                                        internal/config
 	github.com/prometheus                                           internal/ops/metrics internal/ops/metrics/metricstest tools/rules
-	go.opentelemetry.io                                             internal/ops/tracing internal/ops/metrics
+	go.opentelemetry.io                                             internal/ops/otlp internal/ops/metrics
 	github.com/twmb/avro                                            internal/ops/backtesting
 	github.com/tetratelabs/wazero                                   tools/simulate
 	golang.org/x/term                                               internal/lab/console cmd/alertworker

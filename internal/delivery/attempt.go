@@ -63,7 +63,7 @@ func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
 			c, a := together[i], &attempts[i]
 			*a = attempt{probe: probe, group: g}
 			if c.q.claim(c.d, a) {
-				return Claimed{Alert: a.alert, Grant: a.claim.Grant, Under: c.d.under(c.q.box.sending)}, true
+				return Claimed{Alert: a.alert, Grant: a.claim.Grant, Under: c.q.box.sending}, true
 			}
 
 			c.q.finish(c.d, a)
@@ -76,7 +76,7 @@ func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
 			if errors.Is(err, ErrLate) {
 				*a = attempt{probe: probe, group: g, claim: a.claim, result: throttle.Result{Outcome: throttle.Busy}, err: ErrLate}
 				if a.claim != nil {
-					_, _ = c.q.gate(c.d).Settle(c.d.under(c.q.box.sending), a.claim, throttle.NotTaken)
+					_, _ = c.q.gate(c.d).Settle(c.q.box.sending, a.claim, throttle.NotTaken)
 					r.dispatcher.config.Stats.Outcomes[throttle.Busy].Add(1)
 				}
 			} else {
@@ -97,7 +97,7 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 		return false
 	}
 
-	under := d.under(q.box.sending)
+	under := q.box.sending
 	a.claim, a.result, a.err = q.gate(d).Claim(under, q.request(d, &d.head))
 	if a.claim == nil {
 		q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
@@ -162,7 +162,7 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
 		letter := q.letter(a.alert, refusal(failure))
 		letter.Alert.To = failure.Left
-		if err = q.keep(d.under(q.box.sending), letter); err != nil {
+		if err = q.keep(q.box.sending, letter); err != nil {
 			err = &notify.Error{Left: failure.Left, Err: err}
 		}
 	}
@@ -202,7 +202,7 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 
 // settleClaim settles a's claim.
 func (q *queue) settleClaim(d *delivery, a *attempt, answer throttle.Answer) {
-	a.result, a.err = q.gate(d).Settle(d.under(q.box.sending), a.claim, answer)
+	a.result, a.err = q.gate(d).Settle(q.box.sending, a.claim, answer)
 	q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
@@ -223,7 +223,7 @@ func (q *queue) finish(d *delivery, a *attempt) {
 func (q *queue) conclude(d *delivery, a *attempt) verdict {
 	switch {
 	case a.barred != nil: // until its owner lets it go
-		d.note(a.barred)
+		d.failedBecause(a.barred)
 		pause := q.box.account.Owner.Pause()
 		if pause == 0 {
 			d.attempts++
@@ -235,7 +235,7 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 		return q.failed(d, a)
 	}
 
-	d.note(a.err)
+	d.failedBecause(a.err)
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", a.result.Outcome), zap.Error(a.err))
 	v := verdict{outcome: a.result.Outcome.String()}
 	if next := a.result.NextReminder(q.request(d, &d.head)); !next.IsZero() {
@@ -254,7 +254,7 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 	case throttle.Unconfirmed:
 		q.to.dispatcher.Warn(q.box.account.Logger, "an alert was taken but its window is not recorded yet; if it is sent again within the window, "+
 			"it has the same id", a.err)
-		_ = q.gate(d).Confirm(d.under(q.box.settling), a.result) // the alert is delivered even if this fails
+		_ = q.gate(d).Confirm(q.box.settling, a.result) // the alert is delivered even if this fails
 	case throttle.Busy:
 		return q.busy(d, time.Until(a.result.Retry))
 	case throttle.Unavailable:
@@ -301,7 +301,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 
 	refused := a.failure != nil && a.failure.Refused
 	if a.failure != nil {
-		d.note(a.failure)
+		d.failedBecause(a.failure)
 	}
 
 	//planted:message-refused-for-all if false
@@ -392,7 +392,7 @@ func (q *queue) keep(ctx context.Context, letter *notify.DeadLetter) error {
 // writeLetter writes d's dead letter. Of an alert that has a recovery, and of a silence, the gate notes it then, so that a
 // replay does not send an alert after the recovery, nor the next owner a silence once more.
 func (q *queue) writeLetter(d *delivery) verdict {
-	settling, why, err := d.under(q.box.settling), WaitDeadLetter, error(nil)
+	settling, why, err := q.box.settling, WaitDeadLetter, error(nil)
 	//planted:letter-written-again if true
 	if !d.dead.kept {
 		err = q.keep(settling, d.dead.letter)

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"time"
 
 	"alertworker/internal/notify"
@@ -55,8 +54,6 @@ type delivery struct {
 	key   int64         // in that heap: the time of the next attempt by the dispatcher's clock, or its turn
 
 	tries
-
-	trace *tracked // nil if deliveries are not traced
 }
 
 // tries is what is known of the attempts for one head.
@@ -160,25 +157,17 @@ func (d *delivery) start(r *Reading) {
 	d.tries = tries{since: r.Enqueued}
 }
 
-// under returns the context for one step of d.
-func (d *delivery) under(ctx context.Context) context.Context {
-	if d.trace == nil {
-		return ctx
-	}
-	return d.trace.Under(ctx)
-}
-
-// note keeps for d's trace why the last attempt failed, nil if it did not.
-func (d *delivery) note(err error) {
-	if d.trace != nil {
-		d.trace.err = err
+// failedBecause keeps for who replays d why its last attempt failed, nil if it did not.
+func (d *delivery) failedBecause(err error) {
+	if d.notice != nil && d.notice.Letter != nil {
+		d.notice.Letter.err = err
 	}
 }
 
-// end tells the trace that d has ended. Nothing may join d any more.
+// end tells who replays d how it has ended. Nothing may join d any more.
 func (d *delivery) end(outcome string) {
-	if d.trace != nil {
-		d.trace.End(End{Outcome: outcome, Suppressed: int64(d.suppressed) + int64(d.joined), Err: d.trace.err})
+	if d.notice != nil && d.notice.Letter != nil {
+		d.notice.Letter.Ended(outcome, d.notice.Letter.err)
 	}
 }
 
@@ -193,31 +182,8 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 	}
 
 	q.deliveries[key] = d
-	q.follows(d, r)
 
 	return d
-}
-
-// follows has a trace follow d, which begins with the reading r, if deliveries are traced.
-func (q *queue) follows(d *delivery, r *Reading) {
-	if q.box.dispatcher.config.Trace == nil {
-		return
-	}
-
-	of := d.of(r)
-	d.trace = &tracked{Trace: q.box.dispatcher.config.Trace(Start{
-		AlertID:   q.request(d, r).ID,
-		Device:    of.Device,
-		Sensor:    of.Name,
-		Rule:      d.subject.Topic.Message.Rule,
-		Level:     d.subject.Topic.Message.Level,
-		Recovery:  d.notice.recovers(),
-		Receiver:  q.to.to.Name,
-		Partition: q.box.account.Name,
-		FromHub:   q.box.account.FromHub,
-		Sequence:  r.Sequence,
-		Enqueued:  fromMicros(r.Enqueued),
-	})}
 }
 
 // settle settles d's head, and ends d unless the latest reading that joined is not
@@ -397,46 +363,4 @@ func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
 
 	q.move(d, s, why, key)
 	r.dispatch()
-}
-
-// A Start describes a delivery that starts, and the reading that it is about.
-type Start struct {
-	AlertID   string
-	Device    string
-	Sensor    string // of the device; empty: the reading is the device's own
-	Rule      string
-	Level     string
-	Recovery  bool
-	Receiver  string
-	Partition string
-	FromHub   bool // false: it came through the intake that Partition names
-	Sequence  int64
-	Enqueued  time.Time
-}
-
-// A Trace follows one delivery. It gets one call at a time.
-type Trace interface {
-	// Under returns the context for one step of the delivery, such as an attempt.
-	Under(ctx context.Context) context.Context
-	// End is called once, when the delivery has ended.
-	End(End)
-}
-
-// An End describes how a delivery ended.
-type End struct {
-	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
-	Suppressed int64  // readings that reached the limit and that no alert has counted
-	Err        error  // why the last attempt failed, if it did
-}
-
-// Values of [End.Outcome] that are not the gate's.
-const (
-	OutcomeDeadLetter = "dead_letter"
-	OutcomeUnsettled  = "unsettled" // its owner ended first; the next one starts again
-)
-
-// tracked is a delivery's trace.
-type tracked struct {
-	Trace
-	err error // why the last attempt failed
 }

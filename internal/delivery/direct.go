@@ -80,11 +80,7 @@ func (r Reply) And(other Reply) Reply {
 func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 	d := &delivery{subject: about.Key}
 	d.start(&about.Reading)
-	q.follows(d, &about.Reading)
-	outcome := OutcomeUnsettled
-	defer func() { d.end(outcome) }()
-
-	sending, stats := d.under(q.box.sending), q.box.dispatcher.config.Stats
+	sending, stats := q.box.sending, q.box.dispatcher.config.Stats
 	for {
 		a := attempt{group: &group{size: 1, began: q.to.dispatcher.now()}}
 		a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
@@ -99,11 +95,8 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			q.settleClaim(d, &a, q.answer(d, &a, err))
 		}
 
-		d.note(a.err)
-
 		switch a.result.Outcome {
 		case throttle.Throttled:
-			outcome = a.result.Outcome.String()
 			stats.Suppressed.Add(1)
 			q.suppressedHead(d)
 			return Reply{}
@@ -115,7 +108,6 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			}
 
 			if about.covered(q.to.index) { // by what another caller has sent meanwhile
-				outcome = throttle.Throttled.String()
 				stats.Suppressed.Add(1)
 				return Reply{}
 			}
@@ -126,7 +118,6 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			return Reply{Reason: WaitStore.String(), Detail: text}
 
 		case throttle.Failed:
-			d.note(a.failure)
 			name := q.to.to.Name
 			if !a.failure.Refused {
 				return Reply{Reason: WaitReceiver.String(), Detail: fmt.Sprintf("receiver %s did not accept the alert: %v", name, a.failure)}
@@ -138,12 +129,10 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 				return Reply{Reason: WaitDeadLetter.String(), Detail: detail}
 			}
 
-			outcome = OutcomeDeadLetter
 			q.gate(d).Refused(d.subject.About) // within the window it needs no other
 			return Reply{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 
 		default:
-			outcome = a.result.Outcome.String()
 			if a.result.Outcome == throttle.Unconfirmed { // the alert is delivered even if the window is never recorded
 				_ = q.gate(d).Confirm(ctx, a.result)
 			}

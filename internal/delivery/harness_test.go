@@ -115,7 +115,7 @@ func (s *replica) open(name string) *owner {
 	sending, cut := context.WithCancel(s.t.Context())
 	o.stop, o.cut = stop, cut
 	o.box = s.begin().Open(settling, sending, delivery.Account{
-		Owner: o, Name: name, IDs: "ns/hub/" + name + "/", Log: "log/" + name, FromHub: true, Logger: zap.NewNop(),
+		Owner: o, Name: name, IDs: "ns/hub/" + name + "/", Log: "log/" + name, Logger: zap.NewNop(),
 	})
 	s.owners = append(s.owners, o)
 	return o

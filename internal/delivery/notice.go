@@ -209,7 +209,18 @@ func (n *Notice) Settled() bool { return n.left.Load() == 0 }
 type Letter struct {
 	Alert   notify.Alert     // as it was kept; its ID is that of the request
 	Request throttle.Request // to the gate
+	// Ended is called once, when its delivery has ended: with the gate's outcome, OutcomeDeadLetter or OutcomeUnsettled,
+	// and why the last attempt failed, if it did. It must not block.
+	Ended func(outcome string, err error)
+
+	err error // for Ended
 }
+
+// Outcomes of a [Letter] that are not the gate's.
+const (
+	OutcomeDeadLetter = "dead_letter"
+	OutcomeUnsettled  = "unsettled" // its owner ended first, or the outbox was closed
+)
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.
 func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }

@@ -22,14 +22,13 @@ const (
 	lookEvery  = 10 * time.Second // while something waits, whether it has waited for too long
 )
 
-// Config holds what a Dispatcher needs. All fields but Trace are required.
+// Config holds what a Dispatcher needs. All fields are required.
 type Config struct {
 	Receivers   []Receiver // at least one
 	Concurrency int        // attempts at a time, for each receiver, over all owners
 	// age at which an alert becomes a dead letter
 	GiveUp      time.Duration
 	DeadLetters DeadLetters
-	Trace       func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
 	Stats       *Stats
 }
 
@@ -114,12 +113,11 @@ type Owner interface {
 
 // An Account says whose the deliveries of an Outbox are.
 type Account struct {
-	Owner   Owner
-	Name    string // of the partition, or of the trigger
-	IDs     string // how the ids of its notices begin
-	Log     string // names what numbers its readings; empty if nothing does
-	FromHub bool   // its readings come from the hub, else through the trigger of this name
-	Logger  *zap.Logger
+	Owner  Owner
+	Name   string // of the partition, or of the trigger
+	IDs    string // how the ids of its notices begin
+	Log    string // names what numbers its readings; empty if nothing does
+	Logger *zap.Logger
 }
 
 // An Outbox brings the notices of one owner to every receiver. At any time there is at most one delivery for each key

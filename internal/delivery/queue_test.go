@@ -45,7 +45,7 @@ func downOutbox(t *testing.T) (*Outbox, *Topic) {
 	})
 	dp.receivers[0].breaker = breaker{failures: failuresToGoDown, suspects: 2, next: math.MaxInt64, nextNew: math.MaxInt64}
 	o := dp.Open(t.Context(), t.Context(), Account{
-		Owner: nobody{}, Name: "0", IDs: "ns/hub/0/", Log: "log", FromHub: true, Logger: zap.NewNop(),
+		Owner: nobody{}, Name: "0", IDs: "ns/hub/0/", Log: "log", Logger: zap.NewNop(),
 	})
 	gate := recent.New(throttle.Config{
 		Store: memlease.New(), Scope: "s", Receiver: "r", Window: time.Hour, SendTimeout: time.Second,

@@ -442,3 +442,40 @@ func TestWhatIsNotSentTakesNoPace(t *testing.T) {
 		wantWatermark(t, q, 6)
 	})
 }
+
+// Who sends a dead letter again gets to know, once, how its delivery ended, and why the last attempt failed.
+func TestLetterEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer  error // after a second
+		work    time.Duration
+		outcome string
+	}{
+		"sent":      {nil, time.Minute, throttle.Sent.String()},
+		"refused":   {errRefused, time.Minute, delivery.OutcomeDeadLetter},
+		"unsettled": {errBusy, 1100 * time.Millisecond, delivery.OutcomeUnsettled},
+		"unsettled, and its attempt ends after its owner": {errBusy, 500 * time.Millisecond, delivery.OutcomeUnsettled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newReplica(t, &receiver{answer: func(context.Context, notify.Alert) error {
+					time.Sleep(time.Second)
+					return tt.answer
+				}})
+				o := s.open("0")
+				var ended []string
+				var last error
+				n := &delivery.Notice{Reading: delivery.Reading{Enqueued: time.Now().UnixMicro()}, Letter: &delivery.Letter{
+					Alert: notify.Alert{Device: "hot"}, Request: throttle.Request{Device: "hot", ID: "1", Arrived: time.Now()},
+					Ended: func(outcome string, err error) { ended, last = append(ended, outcome), err },
+				}}
+				n.SetReceivers(1)
+				o.box.Give(o.key("hot"), n)
+				pass(tt.work)
+				s.end()
+				if !slices.Equal(ended, []string{tt.outcome}) || !errors.Is(last, tt.answer) {
+					t.Errorf("ended as %q with %v, want %q with %v", ended, last, tt.outcome, tt.answer)
+				}
+			})
+		})
+	}
+}

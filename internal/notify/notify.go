@@ -198,7 +198,7 @@ func AsError(err error) *Error {
 	return &Error{Err: err}
 }
 
-// What is known after an attempt, in metrics and traces.
+// What is known after an attempt, in metrics.
 const (
 	ResultDelivered = "delivered"
 	ResultRefused   = "refused"   // for good

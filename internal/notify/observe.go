@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// An Observer is called before each attempt to deliver an alert, concurrently, but not for one that is a Refresh. It returns the
-// context for the attempt and a function that is called with its result, or nil.
-type Observer func(context.Context, *Alert) (context.Context, func(error))
+// An Observer is called before each attempt to deliver an alert, concurrently, but not for one that is a Refresh. It returns
+// a function that is called with the result, or nil.
+type Observer func(context.Context, *Alert) func(error)
 
 // Observe returns next, with its attempts observed by those observers that are not nil: the first
 // starts first and ends last.
@@ -33,8 +33,7 @@ func (o observed) Notify(ctx context.Context, alerts ...Alert) error {
 		}
 
 		for _, observe := range o.observers {
-			var end func(error)
-			if ctx, end = observe(ctx, &alerts[i]); end != nil {
+			if end := observe(ctx, &alerts[i]); end != nil {
 				ends = append(ends, end)
 			}
 		}

@@ -9,15 +9,13 @@ import (
 	"alertworker/internal/notify"
 )
 
-type key struct{}
-
 // receiver is a Notifier that fails.
 type receiver struct{ saw *[]string }
 
 var errDown = errors.New("down")
 
-func (r receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	*r.saw = append(*r.saw, "notify "+alerts[0].ID+" in "+ctx.Value(key{}).(string))
+func (r receiver) Notify(_ context.Context, alerts ...notify.Alert) error {
+	*r.saw = append(*r.saw, "notify "+alerts[0].ID)
 	return errDown
 }
 
@@ -25,18 +23,18 @@ func (r receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
 func TestObserve(t *testing.T) {
 	var saw []string
 	observer := func(name string) notify.Observer {
-		return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
+		return func(_ context.Context, a *notify.Alert) func(error) {
 			saw = append(saw, name+" begins "+a.ID)
-			return context.WithValue(ctx, key{}, name), func(err error) { saw = append(saw, name+" ends "+err.Error()) }
+			return func(err error) { saw = append(saw, name+" ends "+err.Error()) }
 		}
 	}
-	silent := func(ctx context.Context, _ *notify.Alert) (context.Context, func(error)) { return ctx, nil }
+	silent := func(context.Context, *notify.Alert) func(error) { return nil }
 	n := notify.Observe(receiver{&saw}, observer("a"), nil, silent, observer("b"))
 	if err := n.Notify(t.Context(), notify.Alert{ID: "1"}); err != errDown {
 		t.Errorf("Notify: %v, want the error as it is", err)
 	}
 	want := []string{
-		"a begins 1", "b begins 1", "notify 1 in b", "b ends down", "a ends down",
+		"a begins 1", "b begins 1", "notify 1", "b ends down", "a ends down",
 	}
 	if !slices.Equal(saw, want) {
 		t.Errorf("got %q, want %q", saw, want)

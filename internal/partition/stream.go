@@ -92,12 +92,11 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 	reg.crowded = s.warnCrowded
 	s.reader.init(reg, newWatch(reg, c.Roster, s.log), s.log, s.logUnread)
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
-		Owner:   s,
-		Name:    id,
-		IDs:     c.Evaluator.IDs(id),
-		Log:     logName,
-		FromHub: true,
-		Logger:  s.log,
+		Owner:  s,
+		Name:   id,
+		IDs:    c.Evaluator.IDs(id),
+		Log:    logName,
+		Logger: s.log,
 	})
 	reg.out = s.box
 

@@ -1,4 +1,4 @@
-// Package observe has the calls of a lease.Store seen by who counts, times or traces them. Neither stores nor their
+// Package observe has the calls of a lease.Store seen by who counts or times them. Neither stores nor their
 // users know.
 package observe
 

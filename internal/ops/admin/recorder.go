@@ -111,8 +111,8 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 
 // Receiver returns an observer that records the alerts that the named receiver takes.
 func (r *Recorder) Receiver(name string) notify.Observer {
-	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
-		return ctx, func(err error) {
+	return func(_ context.Context, a *notify.Alert) func(error) {
+		return func(err error) {
 			if err == nil {
 				r.add(deliveryOf(*a, name, r.Zone))
 			}

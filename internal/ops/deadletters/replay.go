@@ -46,7 +46,6 @@ type Replay struct {
 	dispatcher *delivery.Dispatcher
 	windows    *recent.Windows
 	alarms     map[alarmKey]bool // of a dry run: an alert would be sent
-	starting   *sending          // that is being given to the dispatcher
 	storeDown  int               // failures of the throttle store in a row
 }
 
@@ -101,7 +100,6 @@ func (r *Replay) start() {
 		Concurrency: 1,              // beside what the workers send
 		GiveUp:      24 * time.Hour, // what does not get through at once is withdrawn
 		DeadLetters: others{r.Store},
-		Trace:       func(delivery.Start) delivery.Trace { return r.starting },
 		Stats:       &delivery.Stats{},
 	}
 	for _, to := range r.Receivers {
@@ -129,17 +127,8 @@ type sending struct {
 	key     delivery.Key
 	notice  *delivery.Notice
 	stopped string // why it was withdrawn
-	end     delivery.End
-	ended   chan<- *sending
-}
-
-// Under implements delivery.Trace.
-func (s *sending) Under(ctx context.Context) context.Context { return ctx }
-
-// End implements delivery.Trace.
-func (s *sending) End(e delivery.End) {
-	s.end = e
-	s.ended <- s
+	outcome string // of its delivery: see delivery.Letter
+	err     error
 }
 
 // An owner of letters says why one may not go, or none any more, which ended says.
@@ -212,10 +201,12 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		default:
 			later[alarm] = nil
 			s := r.sending(l, to)
-			s.ended = ended
+			s.notice.Letter.Ended = func(outcome string, err error) {
+				s.outcome, s.err = outcome, err
+				ended <- s
+			}
 			given = append(given, s)
 			left++
-			r.starting = s
 			box.Give(s.key, s.notice)
 		}
 	}
@@ -381,9 +372,9 @@ func (r *Replay) settle(ctx context.Context, s *sending) {
 	l, to := s.letter, r.Receivers[s.to]
 	what := "delivered"
 	var failure *notify.Error
-	errors.As(s.end.Err, &failure)
+	errors.As(s.err, &failure)
 
-	switch outcome := s.end.Outcome; {
+	switch outcome := s.outcome; {
 	case failure != nil && failure.Left != "":
 		rest := notify.DeadLetter{Alert: s.notice.Letter.Alert, Receiver: to.ID, Name: to.Name, Reason: failure.Error()}
 		rest.Alert.To = failure.Left
@@ -394,7 +385,7 @@ func (r *Replay) settle(ctx context.Context, s *sending) {
 		what += ", but not to " + failure.Left + ", for whom there is another dead letter now"
 	case outcome == throttle.Sent.String(), outcome == throttle.SentLate.String(), outcome == throttle.Unconfirmed.String():
 	case outcome == delivery.OutcomeDeadLetter:
-		r.stays(fmt.Sprintf("refused: %v", s.end.Err), l)
+		r.stays(fmt.Sprintf("refused: %v", s.err), l)
 		return
 	case failure != nil && failure.Untaken:
 		r.stays("not delivered: "+failure.Error(), l)

@@ -27,9 +27,9 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 		}
 	}
 
-	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
+	return func(ctx context.Context, a *notify.Alert) func(error) {
 		start := time.Now()
-		return ctx, func(err error) {
+		return func(err error) {
 			now := time.Now()
 			result, reason := notify.Result(err), failure(ctx, err)
 			attempts.WithLabelValues(result, reason).Inc()
