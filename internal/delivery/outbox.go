@@ -123,7 +123,7 @@ type Account struct {
 // An Outbox brings the notices of one owner to every receiver. At any time there is at most one delivery for each key
 // and receiver.
 //
-// Its lock is taken before that of a receiver, and never under one of an owner.
+// Its lock is taken before that of a receiver. An owner may hold one of its own when it gives or withdraws something.
 type Outbox struct {
 	account    Account
 	dispatcher *Dispatcher

@@ -97,9 +97,9 @@ func TestUsualPathsAllocateNothing(t *testing.T) {
 		"alarm, suppressed": {statefulStream(t, stateful, "oven-1"), hotBody},
 	} {
 		s, events := tt.s, batch(tt.body)
-		s.reader.take(events)
+		s.register.take(events)
 		s.box.Wait()
-		if n := testing.AllocsPerRun(100, func() { s.reader.take(events) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { s.register.take(events) }); n != 0 {
 			t.Errorf("%s: %v allocations per 100 events", name, n)
 		}
 	}
@@ -111,11 +111,11 @@ func BenchmarkSuppressed(b *testing.B) { benchTake(b, hotBody) }
 
 func benchTake(b *testing.B, body string) {
 	s, events := benchStream(b, time.Hour), batch(body)
-	s.reader.take(events)
+	s.register.take(events)
 	s.box.Wait()
 	b.ReportAllocs()
 	for b.Loop() {
-		s.reader.take(events)
+		s.register.take(events)
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 }
@@ -130,7 +130,7 @@ func BenchmarkStateful(b *testing.B) {
 			s, events := statefulStream(b, set, bm.alarm), batch(normalBody)
 			b.ReportAllocs()
 			for b.Loop() {
-				s.reader.take(events)
+				s.register.take(events)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
 		})
@@ -140,9 +140,9 @@ func BenchmarkStateful(b *testing.B) {
 // statefulStream returns a stream of a set with state, and an open alarm of one device unless that is empty.
 func statefulStream(b testing.TB, set rules.Set, device string) *Stream {
 	s := benchRules(b, set)
-	s.reader.register.alarms = newAlarms(MaxChanges)
+	s.register.alarms = newAlarms(MaxChanges)
 	if device != "" {
-		s.reader.register.alarms.set(alarmKey{sensor.Of(device), s.config.Evaluator.levels[0]}, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
+		s.register.alarms.set(alarmKey{sensor.Of(device), s.config.Evaluator.levels[0]}, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
 	}
 	return s
 }
@@ -159,7 +159,7 @@ func BenchmarkSent(b *testing.B) {
 			b.Fatal("more sends than devices; set -benchtime lower")
 		}
 		events[0].Device = devices[n]
-		s.reader.take(events)
+		s.register.take(events)
 		s.box.Wait()
 	}
 }
@@ -173,19 +173,19 @@ func BenchmarkSilence(b *testing.B) {
 		for name, set := range map[string]rules.Set{"none": none, "silent": silent} {
 			b.Run(fmt.Sprint(devices, " ", name), func(b *testing.B) {
 				s := benchRules(b, set)
-				s.reader.register.alarms = newAlarms(MaxChanges)
+				s.register.alarms = newAlarms(MaxChanges)
 				batches := make([][]telemetry.Event, devices/100)
 				for n := range batches {
 					batches[n] = batch(normalBody)
 					for i := range batches[n] {
 						batches[n][i].Device = fmt.Sprintf("press-%06d", 100*n+i)
 					}
-					s.reader.take(batches[n])
+					s.register.take(batches[n])
 				}
 				b.ReportAllocs()
 				n := 0
 				for b.Loop() {
-					s.reader.take(batches[n%len(batches)])
+					s.register.take(batches[n%len(batches)])
 					n++
 				}
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*100), "ns/event")

@@ -24,8 +24,8 @@ func (s *Stream) commit(ctx context.Context) {
 		select {
 		case <-tick.C:
 			due = true
-			s.reader.register.endRemoved()
-			s.reader.register.recount()
+			s.register.endRemoved()
+			s.register.recount()
 			s.watch()
 
 		case <-s.progress:
@@ -51,9 +51,9 @@ func (s *Stream) commit(ctx context.Context) {
 // last time, and if ledger is true, the ledger if alarms have changed: a ledger that has dropped the end of a silence needs a
 // roster that has forgotten the device. A lost partition is not an error.
 func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
-	s.reader.register.mu.Lock()
-	removals := len(s.reader.register.removals)
-	s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	removals := len(s.register.removals)
+	s.register.mu.Unlock()
 	saved, err := s.writeRoster(ctx, last)
 	//planted:forgotten-is-silent-again if false
 	if err != nil {
@@ -70,20 +70,20 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	}
 
 	if saved {
-		s.reader.register.savedRemovals(removals)
+		s.register.savedRemovals(removals)
 	}
 
 	c := telemetry.Checkpoint{Position: s.settled()}
-	s.reader.register.mu.Lock()
-	//planted:checkpoint-at-last-read c.Position = s.reader.register.mark.last
-	committed := s.reader.register.committed
+	s.register.mu.Lock()
+	//planted:checkpoint-at-last-read c.Position = s.register.mark.last
+	committed := s.register.committed
 	//planted:checkpoint-before-ledger skip
-	c.Position = s.reader.register.alarms.history.safe(c.Position)
-	if s.config.Evaluator.stateful || !s.reader.register.alarms.history.empty() {
+	c.Position = s.register.alarms.history.safe(c.Position)
+	if s.config.Evaluator.stateful || !s.register.alarms.history.empty() {
 		c.Ledger = s.ledger.ID()
 	}
 
-	s.reader.register.mu.Unlock()
+	s.register.mu.Unlock()
 	p := c.Position
 	if p == committed || p == (telemetry.Position{}) {
 		return nil
@@ -92,22 +92,22 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
 	defer cancel()
 	if err := s.partition.Checkpoint(ctx, c); err != nil && !errors.Is(err, telemetry.ErrLost) {
-		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.reader.register.id, p.Sequence, err)
+		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.register.id, p.Sequence, err)
 	}
 
-	s.reader.register.mu.Lock()
-	s.reader.register.committed = p
-	s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	s.register.committed = p
+	s.register.mu.Unlock()
 
 	return nil
 }
 
 // settled returns the watermark.
 func (s *Stream) settled() telemetry.Position {
-	s.reader.register.mu.Lock()
-	mark, at := s.reader.register.mark, s.reader.register.mark.position()
-	s.reader.register.mu.Unlock()
-	// What was read up to mark.last has been flushed: it is settled, or holds the watermark here.
+	s.register.mu.Lock()
+	mark, at := s.register.mark, s.register.mark.position()
+	s.register.mu.Unlock()
+	// What was read up to mark.last is settled, or holds the watermark here.
 	if n, before, _ := s.box.Unsettled(); n > 0 {
 		if held := mark.before(before); held.Offset == "" || held.NotAfter(at) {
 			return held
@@ -121,20 +121,20 @@ func (s *Stream) settled() telemetry.Position {
 // ledger may have, if they have changed since the last write.
 func (s *Stream) writeLedger(ctx context.Context) error {
 	settled := s.settled()
-	s.reader.register.mu.Lock()
-	h := &s.reader.register.alarms.history
+	s.register.mu.Lock()
+	h := &s.register.alarms.history
 	at, behind := h.reach(settled)
 	h.seal()
 
 	if !behind {
-		s.reader.register.mu.Unlock()
+		s.register.mu.Unlock()
 		return nil
 	}
 
-	content, silences := h.content(at), s.reader.register.unsaved
-	s.reader.register.addEnds(&content)
-	h.edited, s.reader.register.unsaved = false, nil
-	s.reader.register.mu.Unlock()
+	content, silences := h.content(at), s.register.unsaved
+	s.register.addEnds(&content)
+	h.edited, s.register.unsaved = false, nil
+	s.register.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -146,18 +146,17 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 	}
 
 	s.ledgerAnswered(err)
-	defer s.reader.register.flush()
-	s.reader.register.mu.Lock()
-	defer s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
 
 	if err != nil {
 		//planted:failed-ledger-forgets-change skip
-		h.edited, s.reader.register.unsaved = true, append(silences, s.reader.register.unsaved...)
+		h.edited, s.register.unsaved = true, append(silences, s.register.unsaved...)
 		return err
 	}
 
 	h.wrote(at)
-	s.reader.register.saved(silences)
+	s.register.saved(silences)
 	s.ledgers.Writes++
 	signal(s.room)
 
@@ -166,8 +165,8 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 
 // ledgerAnswered records whether the ledger could be read or written, for people.
 func (s *Stream) ledgerAnswered(err error) {
-	s.reader.register.mu.Lock()
-	defer s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
 
 	if err == nil {
 		s.ledgers.Err, s.ledgers.Since = nil, time.Time{}

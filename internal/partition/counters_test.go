@@ -20,12 +20,12 @@ func TestAlarmsAreCounted(t *testing.T) {
 		clear[i].Sequence += int64(len(events)) + 1
 	}
 
-	s.reader.take(events)
+	s.register.take(events)
 	if of := &s.config.Evaluator.book.Counters.Levels[0]; of.Opened.Load() != 1 || of.Cleared.Load() != 0 {
 		t.Errorf("%d opened, %d cleared", of.Opened.Load(), of.Cleared.Load())
 	}
 
-	s.reader.take(clear)
+	s.register.take(clear)
 	if of := &s.config.Evaluator.book.Counters.Levels[0]; of.Opened.Load() != 1 || of.Cleared.Load() != 1 {
 		t.Errorf("%d opened, %d cleared", of.Opened.Load(), of.Cleared.Load())
 	}

@@ -2,8 +2,8 @@
 // to get to package delivery, and moves the checkpoint. From the bottom up:
 //
 //   - an [Evaluator] has the rules of a replica, and says what a reading reaches;
-//   - a register follows the alarms of a partition, and decides what receivers are to be told;
-//   - a reader takes the events of a partition to its register; [Recorded] is no more than that, for a backtest;
+//   - a register takes the events of a partition, follows its alarms, and decides what receivers are to be told; [Recorded]
+//     is no more than that, for a backtest;
 //   - a [Stream] is a partition while this replica owns it: it writes what the next owner has to know.
 //
 // One reading goes through stream.go, which reads, evaluation.go, with what evaluator.go makes of the rules, alarms.go,
@@ -18,8 +18,8 @@
 // event is settled once it is read. The watermark is the position before the first event that
 // is not settled, or the last position read; the checkpoint follows it.
 //
-// One goroutine reads a partition, another writes its checkpoint. Nearly every event ends in
-// the reader: it reaches no limit, or its device's window is known to be in force. Any other
+// One goroutine reads a partition, another writes its checkpoint. Nearly every event ends as
+// it is read: it reaches no limit, or its device's window is known to be in force. Any other
 // starts a delivery to each receiver that wants its level, or joins one: see package delivery.
 //
 // # Alarms
@@ -147,7 +147,8 @@
 //
 // # Locks
 //
-// In a partition the lock of a batch is taken before that of package absence, and this before the register's. None of them is held when a delivery is started or withdrawn: what was decided under the register's lock
-// is flushed after it, in that order, and the watermark follows what has been flushed. None of package
-// delivery's is held when that asks a stream. The lock of what asks the ledger is taken under no other.
+// In a partition the lock of a batch is taken before that of package absence, this before the register's, and that before
+// those of package delivery: a delivery is started or withdrawn when that is decided, so that an event is read once its
+// alerts hold the watermark. Package delivery asks a stream without a lock of its own. The lock of what asks the ledger is
+// taken under no other.
 package partition

@@ -226,15 +226,11 @@ func (m *Message) Sensors() map[string]telemetry.Verdict {
 func (m *Message) Alerts() (alerts []Alert, over bool) {
 	nobody := &register{evaluator: m.evaluator} // which follows no alarm
 	over = m.evaluate(nobody, telemetry.Position{})
-	for _, o := range nobody.pending {
-		alerts = append(alerts, o.alert)
-	}
-
 	if over {
 		m.evaluator.book.Counters.Over.Add(1)
 	}
 
-	return alerts, over
+	return nobody.alerts, over
 }
 
 // An evaluation takes one measurement of an event through the rules of its part. The register's lock is held.
@@ -594,22 +590,14 @@ func (v *evaluation) isMuted(l *level) bool {
 	return v.evaluator.muted(&about)
 }
 
-// alert orders the alert of p about the reading rd. It sets one field after the other because a literal would be copied,
+// alert starts the alert of p about the reading rd. It sets one field after the other because a literal would be copied,
 // which costs a suppressed reading time.
 func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
 	v.show()
-	isIncident := p.key.Topic.Incidents
-	var a *delivery.Alert
-	if isIncident {
-		a = &delivery.Alert{}
-	} else {
-		v.register.pending = append(v.register.pending, order{})
-		o := &v.register.pending[len(v.register.pending)-1]
-		o.alert.shown = v.shown
-		o.alert.damaged = v.damaged
-		a = &o.alert.Alert
-	}
-
+	alert := &v.register.alert
+	alert.shown = v.shown
+	alert.damaged = v.damaged
+	a := &alert.Alert
 	a.Key = p.key
 	a.Reading = *rd
 	a.Device = v.event.Device
@@ -621,8 +609,14 @@ func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
 	a.WindowSince = v.register.last.until
 	a.Reminder = p.reminder
 	a.Lingers = p.lingers
-	if isIncident {
+
+	switch {
+	case p.key.Topic.Incidents:
 		v.register.alertGroup(a, v.more(p.key.Topic))
+	case v.register.out == nil:
+		v.register.alerts = append(v.register.alerts, *alert)
+	default:
+		v.register.out.Alert(a, alert)
 	}
 }
 

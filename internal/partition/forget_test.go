@@ -72,9 +72,10 @@ func TestForgottenAcrossATakeOver(t *testing.T) {
 		p.reached = true
 		forgets := func(r *rules.Rule) { r.Forget = time.Hour }
 		s := silence(t, forgets, r)
-		store, isDown := s.ledgers, false
+		store := s.ledgers
+		var isDown atomic.Bool
 		s.ledgers = records.Around(store, func(ctx context.Context, op records.Op, name string, do func(context.Context) error) error {
-			if isDown && op == records.OpWrite && name == "roster/0" {
+			if isDown.Load() && op == records.OpWrite && name == "roster/0" {
 				return errBusy
 			}
 			return do(ctx)
@@ -84,7 +85,7 @@ func TestForgottenAcrossATakeOver(t *testing.T) {
 		for range 59 {
 			p.talk("kiln", time.Minute)
 		}
-		isDown = true
+		isDown.Store(true)
 		pass(90 * time.Second)
 		if got, want := r.notified("oven"), "alert 1, recovery 1"; got != want {
 			t.Errorf("%s, want %s", got, want)

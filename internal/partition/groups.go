@@ -262,7 +262,7 @@ func (reg *register) giveAlert(g *group) {
 		Incident: &delivery.Incident{About: g.about()},
 	}}
 	a.notice.becomeDue(a.receivers)
-	reg.pending = append(reg.pending, order{key: g.key, give: &a.notice.Notice})
+	reg.out.Give(g.key, &a.notice.Notice)
 }
 
 // dropAlert has the alert of g, if there is one, not go out any more.
@@ -292,7 +292,7 @@ func (reg *register) dropEnd(g *group) {
 
 func (reg *register) withdraw(g *group, n *dueNotice) {
 	if n != nil {
-		reg.pending = append(reg.pending, order{key: g.key, withdraw: &n.Notice})
+		reg.out.Withdraw(g.key, &n.Notice)
 	}
 }
 
@@ -334,7 +334,7 @@ func (reg *register) closeGroup(g *group) {
 // giveEnd gives the end that is due of g, if there is one, unless it must wait.
 func (reg *register) giveEnd(g *group) {
 	if g.due != nil && !g.due.closes && !reg.behind {
-		reg.pending = append(reg.pending, order{key: g.key, give: &g.due.notice.Notice})
+		reg.out.Give(g.key, &g.due.notice.Notice)
 	}
 }
 

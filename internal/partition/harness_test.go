@@ -272,6 +272,13 @@ func (r *receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	return err
 }
 
+// asked returns how many attempts were made.
+func (r *receiver) asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.attempts
+}
+
 // alerts returns what was taken, of one device or, with "", of all.
 func (r *receiver) alerts(device string) []notify.Alert {
 	r.mu.Lock()

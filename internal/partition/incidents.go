@@ -37,12 +37,12 @@ func (s *Stream) writeIncidents() {
 	places := make(chan struct{}, incidentsAtOnce)
 	for {
 		select {
-		case <-s.reader.register.regroups:
+		case <-s.register.regroups:
 		case <-s.ctx.Done():
 			return
 		}
 
-		for g := s.reader.register.nextGroup(); g != nil; g = s.reader.register.nextGroup() {
+		for g := s.register.nextGroup(); g != nil; g = s.register.nextGroup() {
 			select {
 			case places <- struct{}{}:
 			case <-s.ctx.Done():
@@ -60,15 +60,13 @@ func (s *Stream) writeIncidents() {
 // writeIncident writes the record of g until nothing is to be written.
 func (s *Stream) writeIncident(g *group) {
 	defer s.box.Ask() // for what waits for the record
-	defer s.reader.register.flush()
 	for failed := 0; s.ctx.Err() == nil; {
-		w, any := s.reader.register.takeGroup(g)
+		w, any := s.register.takeGroup(g)
 		if !any {
 			return
 		}
 
-		err := s.reader.register.writeGroup(s.ctx, s.config.Incidents, w)
-		s.reader.register.flush()
+		err := s.register.writeGroup(s.ctx, s.config.Incidents, w)
 		signal(s.room)
 		if err == nil {
 			failed = 0
@@ -102,7 +100,7 @@ func (reg *register) writeGroup(ctx context.Context, records Incidents, w groupW
 
 // mayClaimIncident is MayClaim for a notice of an incident.
 func (s *Stream) mayClaimIncident(key delivery.Key, n *delivery.Notice) error {
-	reg := s.reader.register
+	reg := s.register
 	reg.mu.Lock()
 	g := reg.groups[key]
 	unwritten := g == nil || g.stale || g.writing
@@ -128,7 +126,7 @@ func (s *Stream) mayClaimIncident(key delivery.Key, n *delivery.Notice) error {
 // maySendIncident is MaySend for a notice of an incident, which is due, of a partition that is ours: the record, read under
 // the claim, must say the same. Else an alert begins anew, and an end is dropped.
 func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *delivery.Notice) (*notify.Incident, error) {
-	reg := s.reader.register
+	reg := s.register
 	reg.mu.Lock()
 	g := reg.groups[key]
 	if !g.has(n) {
@@ -150,7 +148,6 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 			return &about, nil
 		}
 
-		defer reg.flush()
 		reg.mu.Lock()
 		defer reg.mu.Unlock()
 		if g.due == due { // not one that has become due since
@@ -207,7 +204,7 @@ func (s *Stream) adopt() {
 		return
 	}
 
-	reg := s.reader.register
+	reg := s.register
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for _, l := range all {
@@ -225,7 +222,7 @@ func (s *Stream) adopt() {
 // endOverdue makes the ends of incidents due that have been over for long, every hour until s.ctx ends, if the partition is
 // the first one.
 func (s *Stream) endOverdue() {
-	if s.reader.register.id != firstPartition || !s.config.Evaluator.hasIncidents() {
+	if s.register.id != firstPartition || !s.config.Evaluator.hasIncidents() {
 		return
 	}
 
@@ -236,8 +233,7 @@ func (s *Stream) endOverdue() {
 			continue
 		}
 
-		s.reader.register.endOverdue(all)
-		s.reader.register.flush()
+		s.register.endOverdue(all)
 		s.box.Ask()
 	}
 }

@@ -58,7 +58,7 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 		return nil, nil
 	}
 	//planted:not-due-sent if false
-	if !s.reader.register.isDue(key, n) {
+	if !s.register.isDue(key, n) {
 		return nil, errNotDue
 	}
 
@@ -87,8 +87,7 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 	signal(s.room)
 	if n != nil {
 		//planted:settled-stays-due skip
-		s.reader.register.settle(key, n)
-		s.reader.register.flush()
+		s.register.settle(key, n)
 	}
 }
 
@@ -103,23 +102,23 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 
 	limit := time.Duration(n.Reading.Limit * float64(time.Second))
 	if n.Outage != nil {
-		return s.reader.unheard.HubIsCutOff(limit)
+		return s.register.unheard.HubIsCutOff(limit)
 	}
 
 	//planted:silence-not-proven return true
-	return s.reader.unheard.Proven(limit, n.Reading.Enqueued/1000)
+	return s.register.unheard.Proven(limit, n.Reading.Enqueued/1000)
 }
 
 // compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
 func (s *Stream) compareLogs(device, before string) {
 	hub, partition, _ := strings.Cut(before, "/")
-	if ours, _, _ := strings.Cut(s.reader.register.logName, "/"); hub != ours || partition == s.reader.register.id {
+	if ours, _, _ := strings.Cut(s.register.logName, "/"); hub != ours || partition == s.register.id {
 		return
 	}
 
 	s.config.Evaluator.book.Counters.Scattered.Add(1)
 	s.warn(fmt.Sprintf("device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
-		"read the IoT Hub's own endpoint, or have senders use the device as the partition key", device, partition, s.reader.register.id), nil)
+		"read the IoT Hub's own endpoint, or have senders use the device as the partition key", device, partition, s.register.id), nil)
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 
 // Recorded is a partition of a recording: its events go through the rules and alarms, and what is due to an [Outgoing].
 // It has no ledger and no checkpoint. It is for one goroutine.
-type Recorded struct{ reader }
+type Recorded struct{ register *register }
 
 // A Change is an alarm that has become another.
 type Change struct {
@@ -40,11 +40,8 @@ func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Re
 	}
 
 	reg := newRegister(ev, id, logName(generation, id), 0, watched)
-	unkept := func(string) *roster.File { return nil }
-	counted := func(telemetry.Position, *telemetry.Event, telemetry.Reason) {}
-	r := &Recorded{}
-	r.init(reg, newWatch(reg, unkept, zap.NewNop()), zap.NewNop(), counted)
-	return r
+	reg.watch(nil, zap.NewNop())
+	return &Recorded{reg}
 }
 
 // Deliver says who brings notices to receivers. It is called once, before Take.
@@ -57,7 +54,7 @@ func (r *Recorded) ID() string { return r.register.id }
 func (r *Recorded) Log() string { return r.register.logName }
 
 // Take takes the next events.
-func (r *Recorded) Take(events []telemetry.Event) { r.take(events) }
+func (r *Recorded) Take(events []telemetry.Event) { r.register.take(events) }
 
 // Watch opens the alarms of devices that have fallen silent by now, as if the hub of all these partitions had just said
 // that nothing more has come. It returns when more devices may have fallen silent, in Unix ms.
@@ -66,7 +63,7 @@ func Watch(now time.Time, all []*Recorded) (next int64) {
 	expected := make([]roster.Expected, len(all))
 	for i, r := range all {
 		var last int64
-		last, expected[i] = r.unheard.Known()
+		last, expected[i] = r.register.unheard.Known()
 		newest = max(newest, last)
 	}
 
@@ -79,7 +76,7 @@ func Watch(now time.Time, all []*Recorded) (next int64) {
 			}
 		}
 
-		r.unheard.ProveAll(now, newest, others)
+		r.register.unheard.ProveAll(now, newest, others)
 		next = min(next, r.watch(now))
 	}
 
@@ -88,15 +85,14 @@ func Watch(now time.Time, all []*Recorded) (next int64) {
 
 // watch is Watch for one partition.
 func (r *Recorded) watch(now time.Time) (next int64) {
-	r.unheard.Look(now, false)
+	r.register.unheard.Look(now, false)
 
 	r.register.mu.Lock()
 	r.register.saved(r.register.unsaved)
 	r.register.unsaved = nil
 	r.register.mu.Unlock()
-	r.register.flush()
 
-	return r.unheard.Next(now.UnixMilli())
+	return r.register.unheard.Next(now.UnixMilli())
 }
 
 // IsDue reports whether n is what is due of key.
@@ -109,7 +105,6 @@ func (r *Recorded) WriteIncidents(records Incidents) {
 			_ = r.register.writeGroup(context.Background(), records, w) // in memory
 		}
 
-		r.register.flush()
 	}
 }
 

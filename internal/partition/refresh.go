@@ -21,7 +21,7 @@ func (s *Stream) refresh() {
 		}
 
 		ctx, cancel := context.WithTimeout(s.ctx, delivery.RefreshEvery)
-		s.box.Refresh(ctx, s.reader.register.openAlarms(), s.mayRefresh)
+		s.box.Refresh(ctx, s.register.openAlarms(), s.mayRefresh)
 		cancel()
 	}
 }
@@ -99,11 +99,11 @@ func (reg *register) isUnderHigher(key alarmKey) bool {
 // mayRefresh returns why the alarm that a key is about must not be posted again, nil if it is still open, and the ledger
 // says that this replica still owns the partition.
 func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
-	s.reader.register.mu.Lock()
-	g := s.reader.register.groups[key]
-	about := s.reader.register.alarmOf(key)
-	isOpen := g != nil && g.members > 0 || about.level != nil && s.reader.register.isRefreshed(about, s.reader.register.alarms.byKey[about])
-	s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	g := s.register.groups[key]
+	about := s.register.alarmOf(key)
+	isOpen := g != nil && g.members > 0 || about.level != nil && s.register.isRefreshed(about, s.register.alarms.byKey[about])
+	s.register.mu.Unlock()
 
 	if !isOpen {
 		return errNotDue
@@ -115,8 +115,8 @@ func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
 // refreshing returns for how long a former owner may still be posting open alarms again: it did not know better when it
 // asked the ledger. A recovery must not come before that.
 func (s *Stream) refreshing() time.Duration {
-	if !s.config.Dispatcher.Forgets() || s.reader.register.last.until.IsZero() {
+	if !s.config.Dispatcher.Forgets() || s.register.last.until.IsZero() {
 		return 0
 	}
-	return max(time.Until(s.reader.register.last.until.Add(delivery.RefreshLasts)), 0)
+	return max(time.Until(s.register.last.until.Add(delivery.RefreshLasts)), 0)
 }

@@ -109,8 +109,8 @@ func TestOpenAlarmsAgain(t *testing.T) {
 			t.Errorf("it knows of %q after its restart, want %q", got, want)
 		}
 		stats := s.stats
-		if f.count("alert oven") != 1 || f.count("again oven") != 1 || f.count("again kiln") != 0 || other.attempts != 5-1 {
-			t.Errorf("came: %v; the other receiver was asked %d times", f.events, other.attempts)
+		if f.count("alert oven") != 1 || f.count("again oven") != 1 || f.count("again kiln") != 0 || other.asked() != 5-1 {
+			t.Errorf("came: %v; the other receiver was asked %d times", f.events, other.asked())
 		}
 		if got := stats.Suppressed.Load() + stats.Ambiguous.Load() + stats.DeadLetters.Load(); got != 0 {
 			t.Errorf("posting again counts: %d", got)

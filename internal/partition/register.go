@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
@@ -15,9 +16,10 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// A register has the alarms of one partition, as of the last event read, and the orders that follow from them.
+// A register takes the events of one partition, in their order. It has the alarms, as of the last event read, and says to
+// out what receivers are to get.
 //
-// It is safe for concurrent use. Its lock is held while something is decided, and never while out is called.
+// It is safe for concurrent use, but for take. Its lock is held while something is decided, and while out is called.
 type register struct {
 	evaluator *Evaluator
 	id        string
@@ -25,9 +27,16 @@ type register struct {
 	out       Outgoing                                // who brings notices to receivers
 	changed   func(key alarmKey, was, is rules.State) // is called with each alarm that changes
 	crowded   func(device, rule string)               // is called for alerts without state, because of maxSensors
+	// unread is called with each event without a reading that should have one, and with the position before it
+	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 
-	last    lastOwner // changes before the first event is read
-	message *Message  // what the reader reads
+	batch      sync.Mutex // held while a batch is taken; taken before the locks of unheard and of register
+	message    *Message   // that is read
+	lastRead   telemetry.Position
+	unreadable unreadables
+	unheard    *absence.Watch
+
+	last lastOwner // changes before the first event is read
 
 	mu        sync.Mutex
 	mark      watermark
@@ -43,10 +52,8 @@ type register struct {
 	readUntil time.Time          // when the last event read was enqueued
 	committed telemetry.Position // the last checkpoint; it is written by one goroutine
 
-	pending []order // decided, and not passed to out yet: see flush
-	spare   []order // for the next of pending
-
-	flushing sync.Mutex // held while orders are passed to out; taken before mu
+	alert  Alert   // that out is given, reused
+	alerts []Alert // without out: see Message.Alerts
 }
 
 // A lastOwner is where the partition's last owner was when its ledger was taken over, as that and the checkpoint say. It is
@@ -60,7 +67,7 @@ type lastOwner struct {
 	resumed     telemetry.Position // where reading goes on
 }
 
-// newRegister returns one without alarms. out is set before anything is decided.
+// newRegister returns one without alarms. out, and whom watch watches, are set before the first event.
 func newRegister(
 	ev *Evaluator,
 	id, logName string,
@@ -73,6 +80,8 @@ func newRegister(
 		logName:   logName,
 		changed:   changed,
 		crowded:   func(string, string) {},
+		unread:    func(telemetry.Position, *telemetry.Event, telemetry.Reason) {},
+		message:   ev.newMessage(),
 		alarms:    newAlarms(maxChanges),
 		groups:    map[delivery.Key]*group{},
 		regroups:  make(chan struct{}, 1),
@@ -84,54 +93,6 @@ type Outgoing interface {
 	Alert(*delivery.Alert, delivery.Details)
 	Give(delivery.Key, *delivery.Notice)
 	Withdraw(delivery.Key, *delivery.Notice)
-}
-
-// An order is for whoever brings notices to receivers: an alert, or a notice that has become due, or is not due any more.
-type order struct {
-	key            delivery.Key
-	give, withdraw *delivery.Notice
-	alert          Alert
-}
-
-// flush passes the pending orders to out, in the order in which they were decided, and then has the watermark follow. It
-// is called without a lock, because out may ask the owner back.
-func (reg *register) flush() {
-	reg.flushing.Lock()
-	defer reg.flushing.Unlock()
-
-	reg.mu.Lock()
-	orders, upTo := reg.pending, reg.mark.last
-	reg.pending = reg.spare
-	reg.mu.Unlock()
-
-	for i := range orders {
-		switch o := &orders[i]; {
-		case o.give != nil:
-			reg.out.Give(o.key, o.give)
-		case o.withdraw != nil:
-			reg.out.Withdraw(o.key, o.withdraw)
-		default:
-			reg.out.Alert(&o.alert.Alert, &o.alert)
-		}
-	}
-	clear(orders)
-
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	reg.spare = orders[:0]
-	reg.mark.flushed = upTo
-}
-
-// evaluate takes the event of m through every rule, and marks it as read. before is the position of the event before. It
-// reports whether the event reaches a limit.
-func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	over = m.evaluate(reg, before)
-	//planted:late-mark skip
-	reg.mark.read(m.event.Position) // whatever else is decided comes after it: see changeBehind
-
-	return over
 }
 
 // logName returns a short name for the log of one partition of one generation of a hub: that of the generation, and
@@ -189,7 +150,7 @@ func (reg *register) become(key alarmKey, next alarm) {
 	}
 
 	if was.due != nil {
-		reg.pending = append(reg.pending, order{key: key.notices(), withdraw: &was.due.Notice})
+		reg.out.Withdraw(key.notices(), &was.due.Notice)
 	}
 
 	reg.give(key)
@@ -201,13 +162,12 @@ func (reg *register) give(key alarmKey) {
 	due := reg.alarms.byKey[key].due
 	//planted:due-before-caught-up if due != nil
 	if due != nil && !reg.behind && !due.waits(key.level) {
-		reg.pending = append(reg.pending, order{key: key.notices(), give: &due.Notice})
+		reg.out.Give(key.notices(), &due.Notice)
 	}
 }
 
 // giveAll has all notices that are due go to their receivers.
 func (reg *register) giveAll() {
-	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	reg.behind = false
@@ -251,7 +211,7 @@ func (reg *register) recovery(
 	return n
 }
 
-// settle notes that every receiver has settled n, which was due of key. What follows of it is to be flushed.
+// settle notes that every receiver has settled n, which was due of key.
 func (reg *register) settle(key delivery.Key, n *delivery.Notice) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
@@ -343,10 +303,9 @@ func (reg *register) lastSequence() int64 {
 
 // A watermark is what a partition's reader says of the position up to which everything is settled.
 type watermark struct {
-	held delivery.Holds     // events that hold it, but for those of deliveries
-	last telemetry.Position // the last event that was read
-	// the last event whose alerts were flushed, if it has any: they hold the watermark themselves, or are settled
-	flushed telemetry.Position
+	held delivery.Holds // events that hold it, but for those of deliveries
+	// the last event that was read. Its alerts, if it has any, hold the watermark themselves, or are settled
+	last telemetry.Position
 }
 
 const none = math.MinInt64
@@ -378,7 +337,7 @@ func positionOf(at delivery.Place, generation string) telemetry.Position {
 	return p
 }
 
-// read records that events up to p were read. They hold the watermark until their alerts are flushed.
+// read records that events up to p were read, and out has their alerts.
 func (w *watermark) read(p telemetry.Position) {
 	if !p.NotAfter(w.last) {
 		w.last = p
@@ -389,7 +348,7 @@ func (w *watermark) read(p telemetry.Position) {
 // moves back, unless an event before it comes to hold it.
 func (w *watermark) position() telemetry.Position {
 	if w.held.Len() == 0 {
-		return w.flushed
+		return w.last
 	}
 	before, _ := w.held.First()
 	return w.before(before)
@@ -397,10 +356,10 @@ func (w *watermark) position() telemetry.Position {
 
 // before returns where the watermark is before a place, if nothing else holds it.
 func (w *watermark) before(place delivery.Place) telemetry.Position {
-	if w.flushed.Offset == "" || place.Sequence >= w.flushed.Sequence {
-		return w.flushed
+	if w.last.Offset == "" || place.Sequence >= w.last.Sequence {
+		return w.last
 	}
-	return positionOf(place, w.flushed.Generation)
+	return positionOf(place, w.last.Generation)
 }
 
 // Pauses after failures in a row grow between these.

@@ -20,7 +20,6 @@ type removal struct {
 // remove ends the alarms of a sensor, or of a device with all of its sensors. It does so if there is an alarm, or if it is
 // known otherwise. It returns what is closed once the stores say so, or nil if it is not known.
 func (reg *register) remove(of sensor.ID, known bool) <-chan struct{} {
-	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if reg.last.until.IsZero() { // without a ledger
@@ -124,7 +123,6 @@ func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
 // endRemoved ends the alarms of levels that are removed, once no replica has them any more: nothing else ever would.
 // During a rollout the partition may go on to a replica that has them.
 func (reg *register) endRemoved() {
-	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	open := func(l *level) bool {

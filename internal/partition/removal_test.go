@@ -30,10 +30,10 @@ func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) {
 func (*unsent) Give(delivery.Key, *delivery.Notice)     {}
 func (*unsent) Withdraw(delivery.Key, *delivery.Notice) {}
 
-// An exactReader is a reader whose ledger a test writes. Events are numbered from 1.
+// An exactReader reads a partition whose ledger a test writes. Events are numbered from 1.
 type exactReader struct {
-	reader
-	out unsent
+	register *register
+	out      unsent
 }
 
 // exactEvaluator has two levels: between clear and limit, a reading alerts only if it ends the higher one.
@@ -53,10 +53,11 @@ func newExactReader(ev *Evaluator, meanwhile func(before, at telemetry.Position)
 	reg.out = &r.out
 	reg.last.until, reg.last.untilStore = time.Now(), time.Now()
 	reg.last.mayHaveRead = math.MaxInt64 // everybody may have been alerted, as the next owner will take it
-	watch := newWatch(reg, func(string) *roster.File { return nil }, zap.NewNop())
-	r.reader.init(reg, watch, zap.NewNop(), func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
+	reg.watch(nil, zap.NewNop())
+	reg.unread = func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
 		meanwhile(before, e.Position)
-	})
+	}
+	r.register = reg
 	return r
 }
 
@@ -106,12 +107,12 @@ func (r *exactReader) overtaken() string {
 // restart returns what decided is of the next owner, which begins with a ledger and reads the log on from there.
 func restart(ev *Evaluator, c ledger.Content, log []telemetry.Event) []string {
 	next := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
-	next.register.last.settled, next.lastRead = c.Position, c.Position
+	next.register.last.settled, next.register.lastRead = c.Position, c.Position
 	for _, a := range c.Alarms {
 		next.register.restore(a, false)
 	}
 	for _, e := range log[c.Position.Sequence:] {
-		next.take([]telemetry.Event{e})
+		next.register.take([]telemetry.Event{e})
 	}
 	return next.decided(c.Position.Sequence)
 }
@@ -128,13 +129,13 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
 			log := []telemetry.Event{exactEvent(1, "gone", "90"), exactEvent(2, "oven", "90"), exactEvent(3, "oven", "27")}
-			r.take(log[:2])
+			r.register.take(log[:2])
 			r.register.alarms.history.seal() // a tick, whose write fails
 			r.register.message.Read(&log[2])
-			r.register.evaluate(log[1].Position, r.register.message) // the critical level ends, and the warning alerts
+			r.register.message.evaluate(r.register, log[1].Position) // the critical level ends, and the warning alerts
+			r.register.mark.read(log[2].Position)
 			forget(r)
 			r.register.reached(3, log[2].Position, log[2].Enqueued)
-			r.register.flush()
 
 			p, _ := r.register.alarms.history.reach(exactPosition(2)) // that alert is not settled
 			if got, want := restart(ev, r.register.alarms.history.content(p), log), r.decided(p.Sequence); !slices.Equal(got, want) {
@@ -155,7 +156,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		var w telemetry.Position // never moves back
 		h := func() *history { return &r.register.alarms.history }
 		tick := func() {
-			w = exactPosition(rapid.Int64Range(w.Sequence, r.register.mark.flushed.Sequence).Draw(t, "watermark"))
+			w = exactPosition(rapid.Int64Range(w.Sequence, r.register.mark.last.Sequence).Draw(t, "watermark"))
 			p, behind := h().reach(w)
 			h().seal()
 			if p.Sequence < h().position.Sequence || p.Sequence > max(w.Sequence, h().position.Sequence) {
@@ -174,14 +175,13 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		}
 		// what other goroutines do, with no lock of the reader's but the register's
 		others := map[string]func(){
-			"nothing":   func() {},
-			"hand over": func() { r.register.flush() },
-			"tick":      tick,
-			"forget":    func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone")) },
-			"remove":    func() { r.register.remove(sensor.Of("gone"), rapid.Bool().Draw(t, "known")) },
+			"nothing": func() {},
+			"tick":    tick,
+			"forget":  func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone")) },
+			"remove":  func() { r.register.remove(sensor.Of("gone"), rapid.Bool().Draw(t, "known")) },
 		}
 		meanwhile := func() {
-			others[rapid.SampledFrom([]string{"nothing", "hand over", "tick", "forget", "remove"}).Draw(t, "meanwhile")]()
+			others[rapid.SampledFrom([]string{"nothing", "tick", "forget", "remove"}).Draw(t, "meanwhile")]()
 		}
 		r = newExactReader(ev, func(before, at telemetry.Position) {
 			key := alarmKey{sensor.Of("gone"), r.register.evaluator.silences[0].levels[0]}
@@ -199,7 +199,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 					value := rapid.SampledFrom([]string{"20", "27", "35", "90", `"?"`, `"?"`}).Draw(t, "value")
 					log = append(log, exactEvent(int64(len(log)+1), device, value))
 				}
-				r.take(log[n:])
+				r.register.take(log[n:])
 			},
 			"silent": func(*rapid.T) {
 				at := r.register.mark.last

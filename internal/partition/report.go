@@ -17,10 +17,10 @@ import (
 // State returns the progress of s.
 func (s *Stream) State() State {
 	known := 0
-	s.reader.unheard.View(func(r *roster.Roster) { known = r.Len() })
+	s.register.unheard.View(func(r *roster.Roster) { known = r.Len() })
 
 	p := State{
-		Partition:  s.reader.register.id,
+		Partition:  s.register.id,
 		Settled:    s.settled(),
 		Delivering: s.box.Len(),
 		Known:      known,
@@ -28,11 +28,11 @@ func (s *Stream) State() State {
 
 	var oldest int64
 	p.Unsettled, _, oldest = s.box.Unsettled()
-	s.reader.register.mu.Lock()
-	defer s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
 
-	if n := s.reader.register.mark.held.Len(); n > 0 {
-		_, enqueued := s.reader.register.mark.held.First()
+	if n := s.register.mark.held.Len(); n > 0 {
+		_, enqueued := s.register.mark.held.First()
 		if p.Unsettled == 0 || enqueued < oldest {
 			oldest = enqueued
 		}
@@ -40,35 +40,35 @@ func (s *Stream) State() State {
 	}
 
 	p.Oldest = fromMicros0(oldest)
-	p.First = s.reader.register.first
-	p.ReadUntil = s.reader.register.readUntil
-	p.Committed = s.reader.register.committed
-	if !s.reader.register.readUntil.IsZero() { // else mark.last is where reading begins
-		p.Read = s.reader.register.mark.last
+	p.First = s.register.first
+	p.ReadUntil = s.register.readUntil
+	p.Committed = s.register.committed
+	if !s.register.readUntil.IsZero() { // else mark.last is where reading begins
+		p.Read = s.register.mark.last
 	}
 
 	p.Ledger = s.ledgers
 
-	p.Ledger.Position = s.reader.register.alarms.history.position.Sequence
+	p.Ledger.Position = s.register.alarms.history.position.Sequence
 
 	return p
 }
 
 // Describe adds what s knows of a sensor, or of a device with all of its sensors, to d.
 func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
-	d.Partitions = append(d.Partitions, s.reader.register.id)
-	s.reader.mu.Lock()
-	d.Unreadable = cmp.Or(s.reader.unreadable.of(of.Device), d.Unreadable)
-	s.reader.mu.Unlock()
-	alarms := s.reader.register.alarmsOf(of)
+	d.Partitions = append(d.Partitions, s.register.id)
+	s.register.batch.Lock()
+	d.Unreadable = cmp.Or(s.register.unreadable.of(of.Device), d.Unreadable)
+	s.register.batch.Unlock()
+	alarms := s.register.alarmsOf(of)
 	d.Deliveries = append(d.Deliveries, s.deliveries(of, alarms)...)
 	for _, a := range alarms {
 		a.Waits = s.box.NextReminders(a.sending, a.repeat)
 		d.Alarms = append(d.Alarms, a)
 	}
 
-	s.reader.unheard.View(func(r *roster.Roster) {
-		d.Heard = append(d.Heard, HeardIn(r, s.reader.register.id, of, &s.config.Evaluator.book.Rules)...)
+	s.register.unheard.View(func(r *roster.Roster) {
+		d.Heard = append(d.Heard, HeardIn(r, s.register.id, of, &s.config.Evaluator.book.Rules)...)
 	})
 	if d.Unreadable == nil && len(d.Alarms)+len(d.Heard)+len(d.Deliveries) == 0 {
 		d.Similar = cmp.Or(s.similar(of.Device), d.Similar)
@@ -83,13 +83,13 @@ func (s *Stream) similar(device string) (name string) {
 		}
 	}
 
-	s.reader.register.mu.Lock()
-	for key := range s.reader.register.alarms.byKey {
+	s.register.mu.Lock()
+	for key := range s.register.alarms.byKey {
 		note(key.about.Device)
 	}
-	s.reader.register.mu.Unlock()
+	s.register.mu.Unlock()
 
-	s.reader.unheard.View(func(r *roster.Roster) {
+	s.register.unheard.View(func(r *roster.Roster) {
 		for i := range r.Len() {
 			note(r.Name(i).Device)
 		}
@@ -101,9 +101,9 @@ func (s *Stream) similar(device string) (name string) {
 // deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors, or about
 // an incident that one of its alarms is part of.
 func (s *Stream) deliveries(of sensor.ID, alarms []AlarmState) []delivery.State {
-	s.reader.register.mu.Lock()
-	levels := s.reader.register.levels()
-	s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	levels := s.register.levels()
+	s.register.mu.Unlock()
 
 	var keys []delivery.Key
 	sensors := s.box.About(of)
@@ -128,13 +128,13 @@ func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is
 // heard again. It returns what is closed once the stores say so, or nil if it is not known.
 func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
-	s.reader.mu.Lock() // between two batches of events
-	defer s.reader.mu.Unlock()
+	s.register.batch.Lock() // between two batches of events
+	defer s.register.batch.Unlock()
 	if of.Name == "" {
-		s.reader.unreadable.read(roster.Hash(of.Device))
+		delete(s.register.unreadable.devices, roster.Hash(of.Device))
 	}
 
-	saved := s.reader.register.remove(of, s.reader.unheard.Forget(of))
+	saved := s.register.remove(of, s.register.unheard.Forget(of))
 	signal(s.hurry)
 
 	return saved
@@ -233,11 +233,11 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 
 // Count adds the alarms of s to all, which NoAlarms has made, and their groups to those that are counted already.
 func (s *Stream) Count(all []AlarmCounts, groups map[delivery.Key]bool) {
-	s.reader.register.count(all, groups)
+	s.register.count(all, groups)
 }
 
 // Open appends the open alarms of s to all.
-func (s *Stream) Open(all []AlarmState) []AlarmState { return s.reader.register.open(all) }
+func (s *Stream) Open(all []AlarmState) []AlarmState { return s.register.open(all) }
 
 // A DeviceState is what a worker knows of one device: its alarms, when it was heard, and its alerts that are not settled.
 type DeviceState struct {

@@ -19,7 +19,7 @@ func TestDescribeKnowsAnotherCase(t *testing.T) {
 	s := benchRules(t, set)
 	defer func() { s.box.Close(); s.box.Wait() }()
 	at := telemetry.Position{Sequence: 1, Offset: "x"}
-	s.reader.take([]telemetry.Event{{Position: at, Enqueued: time.Now(), Device: "oven-7", Body: []byte(`{"temperature":95}`)}})
+	s.register.take([]telemetry.Event{{Position: at, Enqueued: time.Now(), Device: "oven-7", Body: []byte(`{"temperature":95}`)}})
 	for asked, want := range map[string]string{"Oven-7": "oven-7", "oven-7": "", "oven-8": ""} {
 		var d DeviceState
 		if s.Describe(sensor.Of(asked), &d); d.Similar != want {
@@ -42,7 +42,7 @@ func TestDescribe(t *testing.T) {
 			body := rapid.SampledFrom([]string{`{"temperature":10}`, `{"temperature":25}`, `{"temperature":95}`, `{"temperature":10,"temperature":"?"}`, `{"humidity":1}`, `{`}).Draw(rt, "body")
 			has := rapid.SampledFrom([]map[string]any{{}, {"site": "berlin"}, {"line": "4"}, {"site": "4", "line": "4", "max": int32(20)}}).Draw(rt, "properties")
 			e := telemetry.Event{Position: telemetry.Position{Sequence: int64(i), Offset: "x"}, Enqueued: time.Now(), Device: "oven", Body: []byte(body), Properties: telemetrytest.Properties(has)}
-			s.reader.take([]telemetry.Event{e})
+			s.register.take([]telemetry.Event{e})
 			var d DeviceState
 			s.Describe(sensor.Of("oven"), &d)
 			s.Describe(sensor.Of("kiln"), &d)

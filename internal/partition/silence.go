@@ -27,11 +27,10 @@ const (
 
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
 func (s *Stream) watch() {
-	w := s.reader.unheard
-	defer s.reader.register.flush()
-	s.reader.register.mu.Lock()
-	waiting := s.reader.register.alarms.total[dueSilences] > 0
-	s.reader.register.mu.Unlock()
+	w := s.register.unheard
+	s.register.mu.Lock()
+	waiting := s.register.alarms.total[dueSilences] > 0
+	s.register.mu.Unlock()
 	q := w.Look(time.Now(), waiting)
 	if q.Hub {
 		s.work.Go(func() {
@@ -88,7 +87,7 @@ func (s *Stream) askAll(ctx context.Context, q absence.Questions, p *absence.Pro
 		return
 	}
 
-	others, err := s.config.Roster(s.reader.register.id).Others(ctx)
+	others, err := s.config.Roster(s.register.id).Others(ctx)
 	if err != nil {
 		s.warn("cannot read how many devices are expected in other partitions; alerts about the whole hub wait", err)
 		return
@@ -100,47 +99,46 @@ func (s *Stream) askAll(ctx context.Context, q absence.Questions, p *absence.Pro
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.
 func (s *Stream) resumeSilences(start telemetry.Position) {
 	var open []absence.Open
-	s.reader.register.mu.Lock()
-	for key, k := range s.reader.register.alarms.byKey {
+	s.register.mu.Lock()
+	for key, k := range s.register.alarms.byKey {
 		rule := slices.Index(s.config.Evaluator.silences, key.level.rule)
 		if k.Phase != rules.Open || rule < 0 {
 			continue
 		}
 
 		since := roster.Place{Sequence: -1, Time: k.Since.Hub / 1000}
-		if k.log == s.reader.register.logName {
+		if k.log == s.register.logName {
 			since.Sequence = k.sequence
 		}
 
 		open = append(open, absence.Open{Rule: rule, Of: key.about, Since: since})
 	}
 
-	s.reader.register.mu.Unlock()
+	s.register.mu.Unlock()
 
-	from, ended := s.reader.unheard.Begin(start, open)
+	from, ended := s.register.unheard.Begin(start, open)
 	if from != start {
-		s.reader.lastRead, s.reader.register.last.replayed = from, start
+		s.register.lastRead, s.register.last.replayed = from, start
 		s.partition.Rewind(from)
 	}
-	defer s.reader.register.flush()
-	s.reader.register.mu.Lock()
-	defer s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
 
 	for _, e := range ended {
 		key := alarmKey{e.Of, s.config.Evaluator.silences[e.Rule].levels[0]}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
-		next := alarm{due: s.reader.register.recovered(key.level, s.reader.register.alarms.byKey[key], at)}
+		next := alarm{due: s.register.recovered(key.level, s.register.alarms.byKey[key], at)}
 		if next.due != nil && e.Excluded {
 			next.due.Excluded = "a condition of the rule does not hold" // a roster does not know which
 		}
-		s.reader.register.change(key, next)
+		s.register.change(key, next)
 	}
 }
 
 // writeRoster writes the roster, if it is time for that, or if this is the last time, and reports whether the store has
 // what is to be there. That it fails holds nothing up, but that there is one.
 func (s *Stream) writeRoster(ctx context.Context, last bool) (ok bool, err error) {
-	saved := s.reader.unheard.Save(ctx, last)
+	saved := s.register.unheard.Save(ctx, last)
 	// a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else
 	// asks
 	if saved.Wrote && !last {
@@ -410,8 +408,9 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
 // outagePartition is the partition that reports outages of the whole hub. Every hub has it.
 const outagePartition = "0"
 
-// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
-func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *absence.Watch {
+// watch has reg know who has fallen silent, by a roster that is kept in file, and of whom nothing can be read, whom it
+// names in log.
+func (reg *register) watch(file *roster.File, log *zap.Logger) {
 	watched := make([]absence.Rule, len(reg.evaluator.silences))
 	for i, r := range reg.evaluator.silences {
 		watched[i] = absence.Rule{
@@ -430,5 +429,6 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 		hub = notify.Hub
 	}
 
-	return absence.New(watched, silenceAlarms{reg}, hub, file(reg.id), log)
+	reg.unheard = absence.New(watched, silenceAlarms{reg}, hub, file, log)
+	reg.unreadable = unreadables{partition: reg.id, log: log, devices: map[uint64]*unreadable{}}
 }

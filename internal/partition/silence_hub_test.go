@@ -355,7 +355,7 @@ func TestOutageThatIsOverIsNotTold(t *testing.T) {
 			p.publishBody(fmt.Sprint(i), "{}")
 		}
 		time.Sleep(30 * m)
-		if r.attempts == 0 {
+		if r.asked() == 0 {
 			t.Fatal("nothing was attempted")
 		}
 		for range 60 {

@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
@@ -41,10 +40,10 @@ type Config struct {
 
 // A Stream is one partition while this replica owns it.
 //
-// Its register has what is decided, its reader decides. Beside them it holds what is written, and who waits for what.
+// Its register decides, and has what is decided. Beside it a Stream holds what is written, and who waits for what.
 type Stream struct {
 	config    Config
-	reader    reader
+	register  *register
 	partition telemetry.Partition
 	log       *zap.Logger
 	box       *delivery.Outbox
@@ -90,7 +89,9 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 
 	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges, countAlarm)
 	reg.crowded = s.warnCrowded
-	s.reader.init(reg, newWatch(reg, c.Roster, s.log), s.log, s.logUnread)
+	reg.unread = s.logUnread
+	reg.watch(c.Roster(id), s.log)
+	s.register = reg
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:  s,
 		Name:   id,
@@ -183,13 +184,13 @@ func (s *Stream) read(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("read partition %s: %w", s.reader.register.id, err)
+			return fmt.Errorf("read partition %s: %w", s.register.id, err)
 		}
 
-		s.reader.take(events)
-		s.reader.register.mu.Lock()
-		behind := s.reader.register.behind
-		s.reader.register.mu.Unlock()
+		s.register.take(events)
+		s.register.mu.Lock()
+		behind := s.register.behind
+		s.register.mu.Unlock()
 		if behind {
 			signal(s.caughtUp)
 		}
@@ -206,9 +207,9 @@ func (s *Stream) read(ctx context.Context) error {
 // full reports whether so many deliveries to one receiver are unsettled, dead letters
 // included, or the ledger is so far behind, that no event may be read.
 func (s *Stream) full() bool {
-	s.reader.register.mu.Lock()
-	behind := s.reader.register.alarms.history.full()
-	s.reader.register.mu.Unlock()
+	s.register.mu.Lock()
+	behind := s.register.alarms.history.full()
+	s.register.mu.Unlock()
 	return behind || s.box.Full()
 }
 
@@ -239,49 +240,25 @@ func (s *Stream) drain() {
 	s.cut()
 }
 
-// A reader takes the events of one partition, in their order, to its register.
-type reader struct {
-	register   *register
-	lastRead   telemetry.Position
-	mu         sync.Mutex // held while a batch is taken; taken before the locks of unheard and register
-	unreadable unreadables
-	unheard    *absence.Watch
-	unread     func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
-}
-
-// init has r read the partition of reg. log names unreadable devices. unread is called
-// with each event without a reading that should have one, and with the position before it.
-func (r *reader) init(
-	reg *register,
-	watch *absence.Watch,
-	log *zap.Logger,
-	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
-) {
-	reg.message = reg.evaluator.newMessage()
-	r.register = reg
-	r.unreadable = unreadables{partition: reg.id, log: log, devices: map[uint64]*unreadable{}}
-	r.unheard = watch
-	r.unread = unread
-}
-
 // take decodes events in order and decides about those that may matter to a rule. This is the hot
 // path.
-func (r *reader) take(events []telemetry.Event) {
-	counters, message := r.register.evaluator.book.Counters, r.register.message
+func (reg *register) take(events []telemetry.Event) {
+	counters, message := reg.evaluator.book.Counters, reg.message
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
-	at := r.lastRead
-	r.mu.Lock()
-	r.unheard.Lock()
+	at := reg.lastRead
+	reg.batch.Lock()
+	defer reg.batch.Unlock()
+	reg.unheard.Lock()
 
 	for i := range events {
 		e := &events[i]
 		hash := roster.Hash(e.Device)
-		isNew := !e.NotAfter(r.register.last.replayed)
-		r.unheard.Take(e)
+		isNew := !e.NotAfter(reg.last.replayed)
+		reg.unheard.Take(e)
 		reason, matters := message.look(e, func(p *part, why telemetry.Reason) bool {
 			isHeard := len(p.cut.silences) > 0 && message.counts(why)
-			if isHeard && !r.unheard.Hear(e, hash, p.cut.silences, p.found) {
+			if isHeard && !reg.unheard.Hear(e, hash, p.cut.silences, p.found) {
 				counters.Unwatched.Add(1)
 			}
 			return isNew
@@ -295,31 +272,36 @@ func (r *reader) take(events []telemetry.Event) {
 		n[reason]++
 		switch {
 		case reason.HasReading():
-			r.unreadable.read(hash)
-			isDecided := !matters && !r.register.alarms.mayHave(hash) || e.NotAfter(r.register.last.settled)
-			if !isDecided && r.register.evaluate(at, message) {
-				over++
+			delete(reg.unreadable.devices, hash)
+			isDecided := !matters && !reg.alarms.mayHave(hash) || e.NotAfter(reg.last.settled)
+			if isDecided {
+				break
 			}
 
+			reg.mu.Lock()
+			if message.evaluate(reg, at) {
+				over++
+			}
+			//planted:late-mark skip
+			reg.mark.read(e.Position) // whatever else is decided comes after it: see changeBehind
+			reg.mu.Unlock()
+
 		case reason > telemetry.ReasonNotTelemetry:
-			r.unreadable.add(e, hash, reason)
-			r.unread(at, e, reason)
+			reg.unreadable.add(e, hash, reason)
+			reg.unread(at, e, reason)
 		}
 
 		at = e.Position
 	}
 
-	r.unheard.Unlock()
+	reg.unheard.Unlock()
 	//planted:late-mark if over > 0 {
-	//planted:late-mark 	r.mu.Unlock()
+	//planted:late-mark 	reg.batch.Unlock()
 	//planted:late-mark 	time.Sleep(time.Second)
-	//planted:late-mark 	r.mu.Lock()
+	//planted:late-mark 	reg.batch.Lock()
 	//planted:late-mark }
-	r.lastRead = at
-	r.register.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
-	r.mu.Unlock()
-	//planted:watermark-passes-unflushed r.register.mark.flushed = at; skip
-	r.register.flush()
+	reg.lastRead = at
+	reg.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
 
 	for reason, count := range n { // in few atomic operations
 		if count > 0 {

@@ -25,9 +25,9 @@ const overlap = time.Minute
 // is not an empty one.
 func (s *Stream) takeOver() bool {
 	for n := 1; ; n++ {
-		l, content, err := s.config.Ledger(s.ctx, s.reader.register.id)
+		l, content, err := s.config.Ledger(s.ctx, s.register.id)
 		if err == nil {
-			err = s.reader.unheard.Load(s.ctx)
+			err = s.register.unheard.Load(s.ctx)
 		}
 
 		if err == nil {
@@ -54,7 +54,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		!slices.ContainsFunc(
 			content.Levels,
 			func(l ledger.Level) bool {
-				return s.reader.register.level(l.Rule, l.Name, l.Silent > 0, l.Measured, l.Per) == nil
+				return s.register.level(l.Rule, l.Name, l.Silent > 0, l.Measured, l.Per) == nil
 			},
 		) {
 		return
@@ -72,12 +72,12 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		from = held // the last owner did not get to its checkpoint
 	}
 
-	reg := s.reader.register
+	reg := s.register
 	reg.mu.Lock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	s.ledger = l
-	s.reader.lastRead = from
+	s.register.lastRead = from
 	reg.last = lastOwner{
 		until:       time.Now(),
 		untilStore:  l.TakenOver(),
@@ -90,7 +90,6 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 
 	if resumed.Offset != "" {
 		reg.mark.read(from)
-		reg.mark.flushed = from
 	}
 
 	switch {
@@ -136,7 +135,7 @@ func (s *Stream) catchUp() {
 		}
 	}
 
-	for ctx.Err() == nil && s.reader.register.lastSequence() < last {
+	for ctx.Err() == nil && s.register.lastSequence() < last {
 		select {
 		case <-s.caughtUp:
 		case <-ctx.Done():
@@ -144,7 +143,7 @@ func (s *Stream) catchUp() {
 	}
 
 	if s.ctx.Err() == nil {
-		s.reader.register.giveAll()
+		s.register.giveAll()
 		s.adopt()
 	}
 }

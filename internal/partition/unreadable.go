@@ -59,13 +59,6 @@ type unreadable struct {
 	logged bool
 }
 
-// read notes that a message of the device with this hash has a reading. This is the hot path.
-func (all *unreadables) read(hash uint64) {
-	if len(all.devices) > 0 {
-		delete(all.devices, hash)
-	}
-}
-
 // add notes that e, whose device has this hash, has no reading. A message that only lacks the field says nothing beside
 // others that cannot be read: many devices send their status in between.
 func (all *unreadables) add(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
@@ -158,9 +151,9 @@ func (all *unreadables) of(device string) *Unreadable {
 
 // Unreadable adds the devices of s of which nothing could be read for an hour, and that were heard in the last day.
 func (s *Stream) Unreadable(all *Unreadables) {
-	s.reader.mu.Lock()
-	defer s.reader.mu.Unlock()
-	for _, u := range s.reader.unreadable.devices {
+	s.register.batch.Lock()
+	defer s.register.batch.Unlock()
+	for _, u := range s.register.unreadable.devices {
 		if u.Lasts() && time.Since(u.Last) < unreadableFor {
 			all.Devices[u.Reason]++
 			all.Named = append(all.Named, u.Unreadable)

@@ -28,14 +28,14 @@ type chronicle struct {
 func newChronicle(t *testing.T) *chronicle {
 	core, logs := observer.New(zapcore.InfoLevel)
 	s := benchRules(t, rules.Threshold("temperature", 30, time.Hour))
-	s.reader.unreadable.log = zap.New(core)
+	s.register.unreadable.log = zap.New(core)
 	return &chronicle{s: s, logs: logs}
 }
 
 // send takes a message of a device, which the hub takes now.
 func (c *chronicle) send(device, body string) {
 	c.n++
-	c.s.reader.take([]telemetry.Event{{
+	c.s.register.take([]telemetry.Event{{
 		Device: device, Body: []byte(body), Enqueued: time.Now(), MessageSource: "Telemetry",
 		Position: telemetry.Position{Sequence: c.n, Offset: fmt.Sprint(c.n)},
 	}})
@@ -105,7 +105,7 @@ func TestDeviceOfWhichNothingCanBeRead(t *testing.T) {
 					}
 					switch body := bodies[what]; {
 					case what == 't':
-						c.s.reader.take([]telemetry.Event{{Device: "oven-7", Enqueued: time.Now(), MessageSource: "twinChangeEvents"}})
+						c.s.register.take([]telemetry.Event{{Device: "oven-7", Enqueued: time.Now(), MessageSource: "twinChangeEvents"}})
 					case body != "":
 						c.send("oven-7", body)
 					}
@@ -197,7 +197,7 @@ func TestMoreUnreadableDevicesThanAreKnown(t *testing.T) {
 			}
 		}
 		counts := func() (lacking, broken int) {
-			for _, u := range c.s.reader.unreadable.devices {
+			for _, u := range c.s.register.unreadable.devices {
 				if u.lacks() {
 					lacking++
 				} else {
@@ -218,7 +218,7 @@ func TestMoreUnreadableDevicesThanAreKnown(t *testing.T) {
 		}
 		time.Sleep(unreadableFor)
 		c.send("door", `{}`)
-		if c.s.reader.unreadable.of("door") == nil {
+		if c.s.register.unreadable.of("door") == nil {
 			t.Error("there is no room for a door that lacks the field, although nobody else sends")
 		}
 		c.s.box.Close()

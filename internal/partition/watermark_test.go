@@ -17,7 +17,7 @@ import (
 func TestWatermark(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := telemetry.Position{Generation: "g", Offset: "x"}
-		mark := watermark{last: start, flushed: start}
+		mark := watermark{last: start}
 		var last, highest int64
 		unsettled := map[int64][]*delivery.Hold{} // by sequence
 		at := func(sequence int64) telemetry.Position {
@@ -27,7 +27,6 @@ func TestWatermark(t *testing.T) {
 			"settled": func(*rapid.T) {
 				last++
 				mark.read(at(last))
-				mark.flushed = mark.last
 			},
 			"admitted": func(t *rapid.T) {
 				last++
@@ -38,7 +37,6 @@ func TestWatermark(t *testing.T) {
 					unsettled[last] = append(unsettled[last], e)
 				}
 				mark.read(at(last))
-				mark.flushed = mark.last
 			},
 			"one receiver settles": func(t *rapid.T) {
 				if len(unsettled) == 0 {
@@ -91,7 +89,7 @@ func TestWatermark(t *testing.T) {
 // An entry gives back the position that it was made of, with its time or without one.
 func TestWatermarkKeepsPositions(t *testing.T) {
 	for _, at := range []time.Time{{}, time.Date(2026, 3, 1, 12, 0, 0, 250e6, time.UTC)} {
-		w := watermark{flushed: telemetry.Position{Sequence: 8, Offset: "4100"}}
+		w := watermark{last: telemetry.Position{Sequence: 8, Offset: "4100"}}
 		want := telemetry.Position{Sequence: 7, Offset: "4096", Time: at}
 		w.held.Add(&delivery.Hold{}, placeOf(want), 1)
 		if got := w.position(); got != want {
@@ -108,7 +106,6 @@ func TestWatermarkBeforeTheFirst(t *testing.T) {
 	w.held.Add(second, placeOf(zero), 2)
 	w.held.Add(first, placeOf(telemetry.Position{}), 1)
 	w.read(zero)
-	w.flushed = w.last
 	if got := w.position(); got != (telemetry.Position{}) {
 		t.Errorf("with the first event unsettled the watermark is %+v", got)
 	}

@@ -226,27 +226,33 @@ func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
 	}
 }
 
-// Give implements partition.Outgoing: a recovery or an end waits until the window of the last alert is over. A silence
-// and an incident go.
+// Give implements partition.Outgoing: a silence and an incident go once everything of this moment was taken, a recovery or
+// an end when the window of the last alert is over.
 func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 	for i := range m.windows {
-		due := &dueNotice{at: m.now, from: m, receiver: i, key: key, notice: n}
-		switch {
-		case !n.DueTo(i):
-		case n.Silent(), n.Incident != nil && !n.Incident.Over:
-			m.sendDue(due)
-		default:
-			m.later(due)
+		if !n.DueTo(i) {
+			continue
 		}
+
+		at := m.now
+		if !n.Silent() && (n.Incident == nil || n.Incident.Over) {
+			at = m.windowEnds(i, key)
+		}
+		m.later(&dueNotice{from: m, receiver: i, key: key, notice: n}, at)
 	}
 }
 
-// later has n sent when the window of the last alert is over.
-func (m moment) later(n *dueNotice) {
+// later has n sent at a time.
+func (m moment) later(n *dueNotice, at int64) {
 	m.scheduled++
 	n.n = m.scheduled
-	n.at = max(m.now, m.window(n.receiver, n.key).Ends().UnixMicro())
+	n.at = at
 	heap.Push(&m.due, n)
+}
+
+// windowEnds returns when the window of what a receiver was sent about key is over, or now if it is.
+func (m moment) windowEnds(receiver int, key delivery.Key) int64 {
+	return max(m.now, m.window(receiver, key).Ends().UnixMicro())
 }
 
 // window returns what a receiver was sent about key.
@@ -306,12 +312,6 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 // Withdraw implements partition.Outgoing: sendDue finds that the one that waits is not due any more.
 func (m moment) Withdraw(delivery.Key, *delivery.Notice) {}
 
-func (m moment) settle(receiver int, key delivery.Key, n *delivery.Notice) {
-	if n.Settle(receiver) {
-		m.of.Settled(key, n)
-	}
-}
-
 // sendDue sends what has waited for its time, if it is still due and its receiver is to get it.
 func (b *Backtest) sendDue(n *dueNotice) {
 	m := n.from
@@ -326,11 +326,13 @@ func (b *Backtest) sendDue(n *dueNotice) {
 	}
 
 	if m.send(n.receiver, of, n.key, n.notice, &n.notice.Reading) {
-		m.later(n)
+		m.later(n, m.windowEnds(n.receiver, n.key))
 		return
 	}
 
-	m.settle(n.receiver, n.key, n.notice)
+	if n.notice.Settle(n.receiver) {
+		m.of.Settled(n.key, n.notice)
+	}
 }
 
 // changed says that an alarm has become another.

@@ -73,7 +73,6 @@ var bugs = []bug{
 	{"age-asked-while-probed", "age is asked only while a receiver is probed", 0, true},
 	{"waiting-is-up", "a receiver that only asks to wait is up", 0, true},
 	{"unsent-recovery-ends-window", "a recovery that was not sent ends the window", 0, true},
-	{"watermark-passes-unflushed", "the watermark passes alerts that have not been flushed", 0, true},
 	{"ledger-ahead", "the ledger is ahead of the watermark", 0, true},
 	{"damaged-expects-nothing", "a damaged message says that nothing is expected", 0, true},
 	{"damaged-is-whole", "a damaged message counts as whole", 0, true},
