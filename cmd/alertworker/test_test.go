@@ -39,7 +39,7 @@ func TestTest(t *testing.T) {
 	defer receiver.Close()
 	hub := hubWith(t)
 	w := runWorker(t,
-		"EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "OWNERSHIP_EXPIRY=3s",
+		"EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(),
 		"STORAGE_CONNECTION_STRING="+azurite.ConnectionString, "DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
 		"THROTTLE_CONTAINER="+azurite.NewContainer(), "CHECKPOINT_CONTAINER="+azurite.NewContainer(),
 		"NOTIFY_URLS="+receiver.URL+"/a,"+receiver.URL+"/b,name=berlin where=site:berlin "+receiver.URL+"/c", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=2s", "HTTP_INGEST_TOKEN=0123456789abcdef",

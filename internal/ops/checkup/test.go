@@ -134,7 +134,7 @@ func (t *Test) Run(ctx context.Context, out io.Writer) bool {
 
 	found := t.send(ctx, step, "sent", true, followFor, func(s throttle.State, i int) (claimed, done bool) {
 		claimed = s.Token > before[i]
-		return claimed, claimed && s.Phase == throttle.Closed
+		return claimed, claimed && s.Quiet.After(s.Claimed) // the window, which may have been over before this look
 	})
 	if found && t.Rule.Resolved {
 		t.recover(ctx, out, step)

@@ -20,7 +20,6 @@ import (
 
 // What becomes of a test's reading is said, and the device's windows are ended.
 func TestFollow(t *testing.T) {
-	rule := rules.Rule{Name: "hot", Field: "machine.temp, temp", Levels: []rules.Level{{Limit: 80, Clear: 75}}, Window: time.Minute, Resolved: true}
 	for name, test := range map[string]struct {
 		send   func(gate *throttle.Gate, body string) (string, error)
 		passed bool
@@ -30,6 +29,11 @@ func TestFollow(t *testing.T) {
 			go work(gate, body, throttle.Taken)
 			return "taken", nil
 		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after 6", "✓ clean-up"}},
+		"a window is over between two looks": {func(gate *throttle.Gate, body string) (string, error) {
+			time.Sleep(100 * time.Millisecond) // they are every 200
+			go work(gate, body, throttle.Taken)
+			return "taken", nil
+		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after", "✓ clean-up"}},
 		"over HTTP": {func(gate *throttle.Gate, body string) (string, error) {
 			work(gate, body, throttle.Taken)
 			return "alerted", nil
@@ -43,7 +47,11 @@ func TestFollow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				gate := throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Rule: "hot", Replica: "w1", Window: time.Minute, SendTimeout: 10 * time.Second})
+				rule := rules.Rule{Name: "hot", Field: "machine.temp, temp", Levels: []rules.Level{{Limit: 80, Clear: 75}}, Window: time.Minute, Resolved: true}
+				if strings.Contains(name, "between two looks") {
+					rule.Window = time.Millisecond
+				}
+				gate := throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Rule: "hot", Replica: "w1", Window: rule.Window, SendTimeout: 10 * time.Second})
 				var out bytes.Buffer
 				rule.Resolved = name != "over HTTP"
 				c := checkup.Test{
