@@ -356,7 +356,7 @@ func (r *rulesReader) rule(n ast.Node) {
 		key{name: "title", read: r.text(&rule.Title, checkPrintable(maxTitle))},
 		key{name: "each", read: r.text(&rule.Each, checkEach)},
 		key{name: "field", read: r.text(&rule.Field, checkField)},
-		key{name: "sensor", read: r.texts(&rule.Sensor, rules.MaxSensorNames, checkPath)},
+		key{name: "sensor", read: r.texts(&rule.Sensor, rules.MaxSensorNames, checkLookup)},
 		key{name: "unit", not: []string{"silent"}, read: r.text(&rule.Unit, checkPrintable(maxUnit))},
 		key{name: "valid", read: func(n ast.Node, _ string) { rule.Valid, rule.Flags = r.valid(n) }},
 		key{name: "only", read: func(n ast.Node, _ string) { rule.Only = r.only(n) }},
@@ -530,7 +530,7 @@ func (r *rulesReader) limit(rule *rules.Rule, n ast.Node, name string) (at rules
 	if parts := expression.FindStringSubmatch(text); parts != nil {
 		at = rules.Reference{Name: parts[1], Plus: parts[2] != ""}
 		number, err = parseReading(parts[2] + parts[3])
-		if _, notNumber := parseReading(at.Name); notNumber == nil || checkPath(at.Name) != nil {
+		if _, notNumber := parseReading(at.Name); notNumber == nil || checkLookup(at.Name) != nil {
 			err = strconv.ErrSyntax
 		}
 	}
@@ -616,7 +616,7 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 // condition reads a name and the values that it must have.
 func (r *rulesReader) condition(m *ast.MappingValueNode) rules.Condition {
 	var name string
-	r.text(&name, checkPath)(m.Key, "a name")
+	r.text(&name, checkLookup)(m.Key, "a name")
 	return rules.Condition{Name: withoutSpaces(name), Values: r.words(m.Value, show(name))}
 }
 
@@ -743,15 +743,6 @@ func checkEach(path string) error {
 
 // checkLookup checks a name that is looked up in a message: of a field, of an application property, or of the hub's.
 func checkLookup(name string) error {
-	return checkInMessage(name, telemetry.NewNameDecoder)
-}
-
-// checkPath is checkLookup for a name that is looked up in each message, and not only in those that alert.
-func checkPath(name string) error {
-	return checkInMessage(name, func(f telemetry.Field) (*telemetry.Decoder, error) { return telemetry.NewFieldsDecoder(f) })
-}
-
-func checkInMessage(name string, decoder func(telemetry.Field) (*telemetry.Decoder, error)) error {
 	switch {
 	case strings.HasPrefix(name, "$twin."):
 		return checkProperty(name)
@@ -760,7 +751,7 @@ func checkInMessage(name string, decoder func(telemetry.Field) (*telemetry.Decod
 			"must be the name of a field or of an application property, of 1 to %d printable characters", maxProperty)
 	}
 
-	_, err := decoder(telemetry.Field{Paths: name})
+	_, err := telemetry.NewDecoder(name)
 
 	return asName(name, err)
 }

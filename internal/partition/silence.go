@@ -369,7 +369,7 @@ func (reg *register) hearsShared(r *rule) func(value []byte) []byte {
 		return nil
 	}
 
-	name, err := telemetry.NewNameDecoder(telemetry.Field{Paths: r.Per, Text: true})
+	name, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: r.Per, Text: true, Condition: true})
 	if err != nil { // the settings have been checked
 		return nil
 	}

@@ -77,7 +77,7 @@ func NewClock(where string) (*Clock, error) {
 		return nil, fmt.Errorf("must be a name, or body: and the path of a field, such as body:timestamp")
 	}
 
-	time, err := telemetry.NewNameDecoder(telemetry.Field{Paths: field, Time: true, InBody: inBody})
+	time, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: field, Time: true, InBody: inBody, Condition: true})
 	if err != nil {
 		return nil, fmt.Errorf("is invalid: %w", err)
 	}

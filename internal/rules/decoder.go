@@ -240,7 +240,7 @@ func (d *Decoder) Text(m *telemetry.Measurements, i int, name string) string {
 func (d *Decoder) text(m *telemetry.Measurements, i int, name string) (text string, around bool) {
 	of, _ := d.names.Load(name)
 	if of == nil {
-		one, err := telemetry.NewNameDecoder(telemetry.Field{Paths: name, Text: true})
+		one, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: name, Text: true, Condition: true})
 		if err != nil {
 			return "", false
 		}

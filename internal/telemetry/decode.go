@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -187,24 +186,6 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 	return d, nil
 }
 
-// NewNameDecoder returns a Decoder for one field that is a condition. Its name may also be one that an application
-// property can have and a field cannot.
-func NewNameDecoder(f Field) (*Decoder, error) {
-	f.Condition = true
-	d, err := NewFieldsDecoder(f)
-	isName := !strings.HasPrefix(f.Paths, "$") && !errors.Is(err, ErrJSONPath) && !f.InBody
-	if err == nil || !isName || strings.TrimSpace(f.Paths) == "" {
-		return d, err
-	}
-
-	f.Paths = propertyPrefix + f.Paths
-	if d, err := NewFieldsDecoder(f); err == nil {
-		return d, nil
-	}
-
-	return nil, err
-}
-
 // add adds the field with an index.
 func (d *Decoder) add(i int, f *Field) error {
 	paths, err := parsePaths(f.Paths)
@@ -234,7 +215,7 @@ func (d *Decoder) add(i int, f *Field) error {
 		p.time = f.Time
 		p.isText = f.Text
 		p.words = parseWords(f.Words)
-		p.units = unitsLike(f.Unit)
+		_, p.unit = cutUnit([]byte(f.Unit))
 		if p.given != notGiven {
 			to.given = append(to.given, *p)
 			d.given = true

@@ -265,8 +265,9 @@ func parse(body []byte) (any, bool) {
 
 // nesting returns how deep objects and arrays are nested in text, a sequence of JSON values.
 func nesting(text []byte) (deepest int) {
-	depth := 0
-	for to := json.NewDecoder(bytes.NewReader(text)); ; {
+	depth, to := 0, json.NewDecoder(bytes.NewReader(text))
+	to.UseNumber() // 1e400, too
+	for {
 		switch token, err := to.Token(); {
 		case err != nil:
 			return deepest

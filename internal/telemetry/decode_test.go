@@ -524,6 +524,47 @@ func TestValid(t *testing.T) {
 	}
 }
 
+func TestUnit(t *testing.T) {
+	for _, tt := range []struct {
+		unit, text string
+		want       float64 // 0: it is no number
+	}{
+		{"°C", "21.4 °C", 21.4},
+		{"°C", "21,4°C", 21.4},
+		{"°C", " -21.4C ", -21.4},
+		{"°C", "21.4 ºC", 21.4},
+		{"°C", "21.4 \xb0C", 21.4},
+		{"°C", "21.4 Â°C", 21.4},
+		{"C", "21.4 °C", 21.4},
+		{" °F", "21.4 F", 21.4},
+		{"K", "294.5 K", 294.5},
+		{"%", "60 %", 60},
+		{"°", "60°", 60},
+		{"", "60", 60},
+		{"%", "60", 60},
+		{"°C", "21.4 °F", 0},
+		{"°C", "1,234 °C", 0},
+		{"°C", "°C", 0},
+		{"°C", "21.4 °C 22 °C", 0},
+		{"°F", "21.4 µF", 0},
+		{"µm", "21.4 m", 0},
+		{"µm", "21.4 µm", 21.4},
+		{"mV", "21.4 MV", 0},
+		{"mC", "21.4 °C", 0},
+		{"", "21.4 °C", 0},
+	} {
+		d, err := telemetry.NewFieldsDecoder(telemetry.Field{Unit: tt.unit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := `{"temperature":"` + tt.text + `"}`
+		got, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(body)})
+		if got != tt.want || (reason == telemetry.ReasonOK) != (tt.want != 0) {
+			t.Errorf("%q in %q: %v, %v; want %v", tt.text, tt.unit, got, reason, tt.want)
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	d, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: "door", Words: []string{"open", "ajar", "3", "true"}})
 	if err != nil {

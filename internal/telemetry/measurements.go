@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // Measurements are those of one message: the whole message or, with an Each, what it finds there. Arrays on its way and
@@ -93,22 +93,12 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 // reset forgets the last message, and memory that a usual one does not need.
 func (m *Measurements) reset() {
 	const kept = maxKept / 64
-	f := &m.found
-	if cap(f.elements) > kept {
-		f.elements = nil
-	}
-	if cap(f.scopes) > kept {
-		f.scopes = nil
-	}
-	if cap(f.repair) > maxKept {
-		f.repair = nil
+	if f := &m.found; cap(f.elements) > kept || cap(f.scopes) > kept || cap(f.repair) > maxKept {
+		f.elements, f.scopes, f.repair, m.around = nil, nil, nil, nil
 	}
 
 	for i := range m.around {
 		a := &m.around[i]
-		if cap(a.found) > kept || cap(a.begin) > kept {
-			*a = surroundings{decoder: a.decoder, begun: a.begun, inner: a.inner}
-		}
 		a.begin, a.found = a.begin[:0], a.found[:0]
 	}
 
@@ -271,6 +261,8 @@ const maxParts = 16
 // An Each says where in a message its measurements are. It is not changed, and safe for concurrent use.
 type Each struct {
 	path path // a part of a name may be *, which stands for any text
+	// like matches names of path from one with an index to another one, joined by dots; nil unless there is a * in them.
+	like [maxParts][maxParts]*regexp.Regexp
 }
 
 // NewEach returns the Each for a dotted path, such as readings, Content.Data.Values, DS18B20-* or . for the body
@@ -288,7 +280,16 @@ func NewEach(path string) (*Each, error) {
 		return nil, fmt.Errorf("%q has %d names: must be at most %d", path, len(p.ends), maxParts)
 	}
 
-	return &Each{path: p}, nil
+	e := &Each{path: p}
+	for first := range p.ends {
+		for last := first; last < len(p.ends); last++ {
+			if names := regexp.QuoteMeta(string(p.between(first, last))); strings.Contains(names, `\*`) {
+				e.like[first][last] = regexp.MustCompile(`(?is)^` + strings.ReplaceAll(names, `\*`, `.*`) + `$`)
+			}
+		}
+	}
+
+	return e, nil
 }
 
 // between returns p's names from one with an index to another one, joined by dots.
@@ -305,7 +306,8 @@ func (p *path) between(first, last int) []byte {
 func (e *Each) past(matched uint32, name []byte) (now uint32) {
 	for i := range e.path.ends {
 		for j := i; matched&(1<<i) != 0 && j < len(e.path.ends); j++ {
-			if isLike(e.path.between(i, j), name) {
+			like := e.like[i][j]
+			if like != nil && like.Match(name) || like == nil && bytes.EqualFold(e.path.between(i, j), name) {
 				now |= 1 << (j + 1)
 			}
 		}
@@ -336,59 +338,6 @@ func (e *Each) begun(at []cursor, matched int) (all []cursor) {
 	}
 
 	return all
-}
-
-// isLike reports whether name is pattern, in any case, where * is any text. It takes no longer than the product of
-// their lengths.
-func isLike(pattern, name []byte) bool {
-	first, rest, hasStar := bytes.Cut(pattern, []byte{'*'})
-	if !hasStar {
-		return bytes.EqualFold(pattern, name)
-	}
-
-	name, ok := cutPrefixFold(name, first)
-	for ok {
-		first, rest, hasStar = bytes.Cut(rest, []byte{'*'})
-		if !hasStar { // what is left must end in it
-			return hasSuffixFold(name, first)
-		}
-
-		for { // the earliest place leaves most for the rest
-			var after []byte
-			if after, ok = cutPrefixFold(name, first); ok {
-				name = after
-				break
-			}
-
-			if len(name) == 0 {
-				return false
-			}
-
-			_, size := utf8.DecodeRune(name)
-			name = name[size:]
-		}
-	}
-
-	return false
-}
-
-// cutPrefixFold cuts off prefix, in any case: as many runes as it has.
-func cutPrefixFold(name, prefix []byte) (after []byte, ok bool) {
-	end := 0
-	for range utf8.RuneCount(prefix) {
-		_, size := utf8.DecodeRune(name[end:])
-		end += size
-	}
-	return name[end:], bytes.EqualFold(name[:end], prefix)
-}
-
-func hasSuffixFold(name, suffix []byte) bool {
-	begin := len(name)
-	for range utf8.RuneCount(suffix) {
-		_, size := utf8.DecodeLastRune(name[:begin])
-		begin -= size
-	}
-	return bytes.EqualFold(name[begin:], suffix)
 }
 
 // An element is a measurement in a message.
@@ -549,8 +498,8 @@ func (f *finder) inText(v []byte, at place) bool {
 		return false
 	}
 
-	text := trim(f.unquote(v))
-	if !isStart(text) || text[0] == '"' || f.isDamaged() || !f.descend() {
+	text, ok := f.textWithin(v)
+	if !ok {
 		return false
 	}
 

@@ -361,7 +361,7 @@ func TestMeasurementsTakeLinearTime(t *testing.T) {
 		m := telemetry.NewMeasurements(each)
 		n, _ := m.Split(e)
 		readAll(m, d, e)
-		if took := time.Since(start); took > 5*time.Second { // some 0.1 s; in proportion to the square it would be minutes
+		if took := time.Since(start); took > 30*time.Second { // some 0.1 s; in proportion to the square it would be minutes
 			t.Errorf("each %s of %d bytes, %d measurements, took %v", path, len(body), n, took)
 		}
 	}

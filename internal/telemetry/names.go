@@ -37,7 +37,7 @@ type path struct {
 	time   bool
 	isText bool
 	words  []word
-	units  [][]byte // how Field.Unit may be written, the longest first
+	unit   []byte // see cutUnit
 
 	condition, flag, limit bool
 
@@ -87,17 +87,30 @@ func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	return one
 }
 
-// withUnit returns the number in front of one of p's units.
+// withUnit returns the number in front of p's unit.
 func (p *path) withUnit(text []byte) (float64, Reason) {
-	for _, unit := range p.units {
-		if before, has := bytes.CutSuffix(text, unit); has {
-			if f, ok := ParseNumber(bytes.TrimSpace(before)); ok {
-				return f, ReasonOK
-			}
+	number, unit := cutUnit(text)
+	if len(unit) > 0 && bytes.Equal(unit, p.unit) {
+		if f, ok := ParseNumber(number); ok {
+			return f, ReasonOK
 		}
 	}
 
 	return 0, ReasonNotANumber
+}
+
+// cutUnit cuts text where digits, signs, points and commas end. Of a temperature's unit it returns the letter: devices write
+// it with and without a degree sign, or with what becomes of one in another charset.
+func cutUnit(text []byte) (number, unit []byte) {
+	unit = bytes.TrimLeft(text, "0123456789.,+-")
+	number = text[:len(text)-len(unit)]
+	unit = bytes.TrimSpace(unit)
+	isDegree := func(r rune) bool { return r >= utf8.RuneSelf && r != '\u00b5' && r != '\u03bc' } // no micro
+	if letter := bytes.TrimLeftFunc(unit, isDegree); len(letter) == 1 && bytes.ContainsAny(letter, "CFK") {
+		unit = letter
+	}
+
+	return number, unit
 }
 
 // NotANumber says for people why text, a value as it stands in a body, is no number for a field with a unit, such as
@@ -121,46 +134,6 @@ func NotANumber(text, unit string) string {
 
 // maxUnit is how long a unit is, in bytes, that people are shown.
 const maxUnit = 16
-
-// lookalikes are characters that people take for the same. Devices that do not write UTF-8, or write it twice, have
-// something else for a degree sign.
-var lookalikes = [][]string{
-	{"°C", "ºC", "\u2103", "\xb0C", "\ufffdC", "Â°C", "C"}, // U+2103 and U+2109 are one character
-	{"°F", "ºF", "\u2109", "\xb0F", "\ufffdF", "Â°F", "F"},
-	{"°K", "ºK", "K"},
-	{"\u00b5", "\u03bc"}, // micro, and the Greek letter
-	{"\u2126", "\u03a9"}, // ohm, and the Greek letter
-}
-
-// unitsLike returns how devices may write a unit, the longest first: a temperature with a degree sign, of which there are
-// two, and without, and characters that look alike.
-func unitsLike(unit string) (all [][]byte) {
-	if strings.Trim(unit, "°º ") == "" {
-		return nil
-	}
-
-	like := []string{unit}
-	for _, same := range lookalikes {
-		for _, written := range same {
-			isTemperature := len(same) > 2
-			if isTemperature && strings.TrimSpace(unit) != written || !strings.Contains(unit, written) {
-				continue
-			}
-
-			for _, other := range same {
-				like = append(like, strings.Replace(unit, written, other, 1))
-			}
-			break
-		}
-	}
-
-	slices.SortStableFunc(like, func(a, b string) int { return len(b) - len(a) })
-	for _, unit := range slices.Compact(like) {
-		all = append(all, []byte(unit))
-	}
-
-	return all
-}
 
 // instant returns the time that v is, in Unix µs.
 func (s *scanner) instant(v []byte, number finding) (float64, Reason) {
@@ -269,12 +242,12 @@ var brackets = regexp.MustCompile(`\[(\d+|\*|'[^']*'|"[^"]*"|[-\d]*:[-:\d]*|-\d+
 
 // position returns the position in an array that a name stands for, -1 if it is none.
 func position(name string) int {
-	at, err := strconv.Atoi(name)
-	if err != nil || at < 0 || strconv.Itoa(at) != name {
+	at, err := strconv.ParseUint(name, 10, 31)
+	if err != nil || strconv.FormatUint(at, 10) != name {
 		return -1
 	}
 
-	return at
+	return int(at)
 }
 
 // A cursor says how much of a path the names on the way from a body's root to
@@ -479,43 +452,23 @@ func (s *scanner) given(p *path, e *Event, key []byte) []byte {
 // Hub writes where a device's twin has no such path.
 func (s *scanner) property(p *path, all Properties) []byte {
 	v := all.Find(p.text)
-	if text, isText := v.Text(); isText {
-		text = bytes.TrimSpace(text)
-		if bytes.HasPrefix(text, []byte("$twin.")) && len(p.words) == 0 && !p.time {
-			return nil
-		}
-
-		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
-		return s.scalar
-	}
-
-	to := s.scalar[:0]
-	n, isInt := v.Int()
-	u, isUint := v.Uint()
+	text, isText := v.Text()
+	text = bytes.TrimSpace(text)
 	f, isNumber := v.Number()
-	b, isBool := v.Bool()
-	_, isTime := v.Time()
+	_, isBool := v.Bool()
 
 	switch {
-	case v.IsNull():
+	case v.IsNull(), bytes.HasPrefix(text, []byte("$twin.")) && len(p.words) == 0:
 		return nil
-	case isInt:
-		to = strconv.AppendInt(to, n, 10)
-	case isUint:
-		to = strconv.AppendUint(to, u, 10)
-	case isNumber && !math.IsNaN(f) && !math.IsInf(f, 0):
-		to = append(to, v.String()...)
-	case isBool:
-		to = strconv.AppendBool(to, b)
-	case isTime || isNumber || p.isText: // people may see anything
-		to, _ = jsontext.AppendQuote(to, v.String())
+	case isText:
+		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
+	case isBool, isNumber && !math.IsNaN(f) && !math.IsInf(f, 0):
+		s.scalar = v.Append(s.scalar[:0])
 	default:
-		to = append(to, `"?"`...) // no number, word or time
+		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], v.String())
 	}
 
-	s.scalar = to
-
-	return to
+	return s.scalar
 }
 
 // keepText keeps v, a JSON value that is neither an object nor an array, and returns what stands for it.

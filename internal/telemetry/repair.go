@@ -30,7 +30,7 @@ const (
 	damagedEscape            // an escape that JSON has
 	damagedEnd               // the end of a text
 	damagedDepth             // nothing that is nested deeper
-	damagedSize              // the end, because too much had to be escaped
+	damagedQuote             // a double quote, without a backslash
 )
 
 var damageKinds = [...]string{
@@ -43,7 +43,7 @@ var damageKinds = [...]string{
 	damagedEscape: "after a backslash, with which it is no escape",
 	damagedEnd:    "inside text that has no closing quote",
 	damagedDepth:  "inside 64 objects and arrays, which is as deep as a message is read",
-	damagedSize:   "behind more characters without an escape than are repaired",
+	damagedQuote:  "where a double quote must stand alone",
 }
 
 // DamageOf returns where body, or what is packed in it, stops being JSON. It is zero if that is JSON, or if body has
@@ -78,9 +78,6 @@ func (d Damage) found() string {
 
 	return string(d.Found)
 }
-
-// maxGrowth is by how many bytes what repair makes of a body may be longer than that.
-const maxGrowth = 64 << 10
 
 // mended says what repair has made of a body. The zero mended is that of a body that is JSON.
 type mended struct {
@@ -117,15 +114,22 @@ type repairer struct {
 	number  bool       // that value is a number, a boolean, or text that is a number
 	named   int        // if must is damagedColon: where in out its member begins
 	newLine bool       // there is a line break before what comes next
-	quotes  rune       // the kind of the last quotes; 0 if there were none
 }
 
-// repair returns the JSON that body can be read as, in the memory of out; nothing if there is nothing to read.
+// repair returns the JSON that body can be read as, in the memory of out; nothing if there is nothing to read. It has at
+// most three times as many bytes as body.
 func repair(body, out []byte) ([]byte, mended) {
 	text := trim(body)
 	begin := bytes.Index(body, text)
 	r := repairer{in: body[:begin+len(text)], at: begin, out: out[:0], must: damagedBody, held: -1}
-	for !r.stopped && r.skip() && !r.full() {
+	slashed := bytes.Count(text, []byte(`\"`))
+	if slashed > 0 && slashed == bytes.Count(text, []byte(`"`)) && slashed == bytes.Count(text, []byte(`\`)) {
+		r.at = bytes.IndexByte(r.in, '\\')
+		r.damaged(damagedQuote)
+		r.in, r.at = bytes.ReplaceAll(r.in, []byte(`\"`), []byte(`"`)), begin
+	}
+
+	for !r.stopped && r.skip() {
 		switch c := r.in[r.at]; r.must {
 		case damagedBody:
 			r.body(c)
@@ -438,12 +442,6 @@ func (r *repairer) text() (ended bool) {
 		r.damaged(r.must)
 	}
 
-	if r.quotes != 0 && (r.quotes == slashed) != (kind == slashed) {
-		r.stop()
-		return false
-	}
-
-	r.quotes = kind
 	r.out = append(r.out, '"')
 	for r.at += length; r.at < len(r.in); {
 		rest := r.in[r.at:]
@@ -453,14 +451,6 @@ func (r *repairer) text() (ended bool) {
 			r.at += length
 			return true
 
-		case r.full():
-			return false
-
-		case kind == slashed && (rest[0] == '\\' || rest[0] == '"'): // nobody knows how often it is escaped
-			r.damaged(damagedText)
-			r.stopped = true
-			return false
-
 		case rest[0] == '\\':
 			r.escape(rest)
 
@@ -469,7 +459,7 @@ func (r *repairer) text() (ended bool) {
 
 		case rest[0] < ' ':
 			r.damaged(damagedText)
-			r.put(1, fmt.Sprintf(`\u%04x`, rest[0]))
+			r.put(1, "\ufffd")
 
 		default:
 			r.out = append(r.out, rest[0])
@@ -503,32 +493,14 @@ func (r *repairer) put(length int, text string) {
 	r.at += length
 }
 
-// full reports whether r has written too much, and stops it then.
-func (r *repairer) full() bool {
-	const margin = 1 << 10 // for what finish writes
-	if len(r.out) <= len(r.in)+maxGrowth-margin {
-		return false
-	}
-
-	r.damaged(damagedSize)
-	r.stopped = true
-
-	return true
-}
-
 // The tokens of a body that is nearly JSON, each of which begins a text that is not empty.
 
-// slashed is the kind of quotes with a backslash before each.
-const slashed = '\\'
-
-// quoteAt returns how long the quote is with which b begins, and its kind: itself, slashed, or the first of the
-// typographic ones like it; 0 if it is none.
+// quoteAt returns how long the quote is with which b begins, and its kind: itself, or the first of the typographic ones
+// like it; 0 if it is none.
 func quoteAt(b []byte) (length int, kind rune) {
 	switch c := b[0]; {
 	case c == '"', c == '\'':
 		return 1, rune(c)
-	case c == '\\' && len(b) > 1 && b[1] == '"':
-		return 2, slashed
 	case c < utf8.RuneSelf:
 		return 0, 0
 	}

@@ -129,6 +129,8 @@ func TestRepair(t *testing.T) {
 		{"{\"a\":\"x\ty\x01z\",\"temperature\":91.5}", 91.5},
 		{`{"a":"\x41\d\'\u12","temperature":91.5}`, 91.5},
 		{`{\"a\":\"x\", \"temperature\":\"91.5\"}`, 91.5},
+		{`{\"temperature\":91.5, \"a\":\"x`, 91.5},
+		{` [{\"temperature\":91.5,},]`, 91.5},
 		{`{_a-b.c$: 1, größe: 2, temperature: 91.5}`, 91.5},
 		{"\ufeff {'temperature':91.5,'a':1}\x00", 91.5},
 		{`{"temperature":91.5,"a`, 91.5},
@@ -165,6 +167,7 @@ func TestRepair(t *testing.T) {
 		{`{"temperature":"{\"a\":91.5}",}`, 0},
 		{`{\"a\":\"x\\\"y\", \"temperature\":91.5}`, 0},
 		{`{\"a\":"x", "temperature":91.5}`, 0},
+		{`{\"a\":\"x\n\", \"temperature\":91.5}`, 0},
 		{`{"a":1, \"temperature\":91.5}`, 0},
 		{`{,"temperature":91.5}`, 0},
 		{`{"a":"b" "temperature":91.5}`, 0},
@@ -231,6 +234,7 @@ func TestDamageText(t *testing.T) {
 		`{"a":"\d"}`:                  `not JSON at byte 7 of a message of oven-7: found d after a backslash, with which it is no escape`,
 		`{"a":"b`:                     `not JSON at byte 7 of a message of oven-7: found the end inside text that has no closing quote`,
 		`{"a":1`:                      `not JSON at byte 6 of a message of oven-7: found the end where a comma or a closing bracket must follow`,
+		`{\"a\":1,}`:                  `not JSON at byte 1 of a message of oven-7: found \ where a double quote must stand alone`,
 		`temperature=99`:              `not JSON at byte 0 of a message of oven-7: found t where an object or an array must begin`,
 		gzipText(`{"a":1,}`):          `not JSON at byte 7 of a message of oven-7: found } where a name in double quotes must begin`,
 		`{"a":1}`:                     ``,
@@ -297,7 +301,7 @@ func checkRepair(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, bo
 	if !bytes.Equal(body, before) {
 		t.Errorf("%q was written to", before)
 	}
-	if len(text) > len(body)+64<<10 {
+	if len(text) > 3*len(body)+64 {
 		t.Errorf("%q: %d bytes became %d", body, len(body), len(text))
 	}
 	for to := json.NewDecoder(bytes.NewReader(text)); to.More(); {
@@ -339,10 +343,10 @@ func TestRepairIsLinear(t *testing.T) {
 		began := time.Now()
 		text, _ := telemetry.Repair(body)
 		newDecoder(t, "temperature,a").Decode(&telemetry.Event{Device: "d", Body: body})
-		if took := time.Since(began); took > 10*time.Second { // nearly as many minutes if it is quadratic
+		if took := time.Since(began); took > 30*time.Second { // nearly as many minutes if it is quadratic
 			t.Errorf("1 MiB of %q takes %v", of, took)
 		}
-		if len(text) > len(body)+64<<10 {
+		if len(text) > 3*len(body)+64 {
 			t.Errorf("%d bytes of %q became %d", len(body), of, len(text))
 		}
 	}

@@ -143,12 +143,7 @@ func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error
 		all := s.push(at, len(in))
 		err := s.values(at, all, kind)
 
-		for i, c := range at {
-			if i == 0 || at[i-1].path.field != c.path.field { // once, whatever number of paths a field has
-				c.join(in, all[c.path.field], within)
-			}
-		}
-
+		s.joinAll(at, in, all, within)
 		s.pop(len(in))
 		return err
 	}
@@ -162,11 +157,12 @@ func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error
 		}
 	}
 
-	for i, c := range at {
+	if v[0] == '"' {
+		s.inText(at, in, within, v)
+	}
+
+	for _, c := range at {
 		if !c.whole() {
-			if v[0] == '"' && (i == 0 || at[i-1].whole()) { // once for those in a row
-				s.inText(at[i:], in, within, v)
-			}
 			continue
 		}
 
@@ -186,48 +182,58 @@ func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error
 	return nil
 }
 
-// inText scans the JSON that v, a text, may be, for the paths that go on in it. What is broken holds nothing, and in a
-// damaged body nobody looks.
+// inText scans the JSON that v, a text, may be, for the paths that go on in it. What is broken holds nothing.
 func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
-	end := slices.IndexFunc(at, cursor.whole)
-	if end < 0 {
-		end = len(at)
+	depth := len(s.cursors)
+	defer func() { s.cursors = s.cursors[:depth] }()
+	for _, c := range at {
+		if !c.whole() {
+			s.cursors = append(s.cursors, c)
+		}
 	}
 
-	at = at[:end]
-	if s.isClosed(s.json.at - len(v)) {
+	at = s.cursors[depth:]
+	if len(at) == 0 || s.isClosed(s.json.at-len(v)) {
 		return
 	}
 
-	text := trim(s.unquote(v))
-	if len(text) == 0 || text[0] != '{' && text[0] != '[' || s.isDamaged() || !s.descend() {
+	text, ok := s.textWithin(v)
+	if !ok {
 		return
 	}
 
 	s.within.texts, s.within.grouped = s.texts, s.grouped
 	all, reason := s.within.scan(at, text, len(in))
 	s.texts = s.within.texts
-	defer s.within.pop(len(in))
-	if reason != ReasonOK {
-		return
-	}
-
-	for i, c := range at {
-		if i == 0 || at[i-1].path.field != c.path.field {
-			c.join(in, all[c.path.field], within)
-		}
+	s.within.pop(len(in))
+	if reason == ReasonOK {
+		s.joinAll(at, in, all, within)
 	}
 }
 
-// descend readies s.within for JSON in a text. It returns false if that is nested too deep.
-func (s *scanner) descend() bool {
-	if s.within == nil {
-		s.within = newScanner()
+// textWithin returns the JSON that v, a text, may be, and readies s.within for it. It returns false if it is none, and for a
+// damaged body, in which nobody looks.
+func (s *scanner) textWithin(v []byte) (text []byte, ok bool) {
+	text = trim(s.unquote(v))
+	if !isStart(text) || isText(text) || s.isDamaged() || s.layer == maxLayers {
+		return nil, false
 	}
 
-	s.within.layer = s.layer + 1
+	if s.within == nil {
+		s.within = newScanner()
+		s.within.layer = s.layer + 1
+	}
 
-	return s.within.layer <= maxLayers
+	return text, true
+}
+
+// joinAll joins what one holds of fields to in, at the place that at describes, in an array or an object.
+func (s *scanner) joinAll(at []cursor, in, one []finding, within byte) {
+	for i, c := range at {
+		if i == 0 || at[i-1].path.field != c.path.field { // once, whatever number of paths a field has
+			c.join(in, one[c.path.field], within)
+		}
+	}
 }
 
 // isClosed reports whether what begins at an offset is not looked into.

@@ -3,54 +3,39 @@ package telemetry
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Beyond these a number of seconds, milliseconds and so on since 1970 stands for no time that a device means.
-const (
-	maxSeconds = 1e11 // the year 5138
-	maxMillis  = 1e14
-	maxMicros  = 1e17
-	maxNanos   = 1e20
-)
-
-// ParseTime reads a time as devices write it: by RFC 3339, in UTC if it names no zone, as some device SDKs
-// write it, and with a zone such as -0700, as strftime does; or as UnixTime. It allocates nothing for a time.
+// ParseTime reads a time as devices write it: by RFC 3339, with a space or underscore for the T, in UTC if it names no
+// zone, as some device SDKs write it, and with a zone such as -0700, as strftime does; or as UnixTime. It allocates nothing
+// for a time.
 func ParseTime(text []byte) (time.Time, bool) {
 	text = bytes.TrimSpace(text)
 	const shortest, longest = len("2006-01-02T15:04:05"), len("2006-01-02T15:04:05.123456789+01:00")
 	if len(text) < shortest || text[4] != '-' {
-		f, ok := ParseNumber(text)
-		if !ok {
-			return time.Time{}, false
-		}
-		return UnixTime(f)
+		f, isNumber := ParseNumber(text)
+		t, isTime := UnixTime(f)
+		return t, isNumber && isTime
 	}
 
-	if len(text) > longest+len(" ") {
+	if len(text) > longest {
 		return time.Time{}, false
 	}
 
-	var room [longest + len(" Z")]byte
+	var room [longest + len(":")]byte
 	written := append(room[:0], text...)
-	if c := written[10]; c == 't' || c == ' ' || c == '_' {
+	if c := written[10]; c == ' ' || c == '_' {
 		written[10] = 'T'
 	}
 
-	zone := bytes.LastIndexAny(written[shortest:], "Zz+-")
-	switch at := shortest + zone; {
+	switch zone := bytes.LastIndexAny(written[shortest:], "Z+-"); {
 	case zone < 0:
 		written = append(written, 'Z')
-	case written[at] == 'z':
-		written[at] = 'Z'
-	case len(written)-at == len("-0700"):
-		written = append(written[:at+len("-07")], ':', written[at+3], written[at+4])
-	}
-
-	if at := shortest + zone - 1; zone > 0 && written[at] == ' ' {
-		written = append(written[:at], written[at+1:]...)
+	case len(written)-shortest-zone == len("-0700"):
+		written = slices.Insert(written, len(written)-2, ':')
 	}
 
 	var t time.Time
@@ -59,18 +44,25 @@ func ParseTime(text []byte) (time.Time, bool) {
 	return t, err == nil
 }
 
-// ParseNumber reads a decimal number. strconv also takes hexadecimal, underscores and words,
-// which nobody means. A comma stands for the decimal point, as in 91,5, unless three digits follow it: 1,234 may be two
-// numbers, and is none. Of one that is too large f is infinite, and ok is false.
+// ParseNumber reads a decimal number. strconv also takes hexadecimal, underscores and words, which nobody means. A comma
+// stands for the decimal point, as in 91,5, unless three digits follow it: 1,234 may be two numbers, and is none. Of one that is too large f is infinite, and ok is false.
 func ParseNumber(text []byte) (f float64, ok bool) {
 	if f, end := parsePlain(text, 0); end == len(text) {
 		return f, true
 	}
 
-	for _, c := range text {
-		if !isDigit(c) && strings.IndexByte(".+-eE", c) < 0 {
-			return parseComma(text)
+	if whole, places, hasComma := bytes.Cut(text, []byte{','}); hasComma {
+		isDigits := len(whole) > 0 && isDigit(whole[len(whole)-1]) && !bytes.ContainsAny(text, ".eE")
+		if !isDigits || len(places) == 0 || len(places) == len("000") {
+			return 0, false
 		}
+
+		f, err := strconv.ParseFloat(string(whole)+"."+string(places), 64)
+		return f, err == nil
+	}
+
+	if bytes.ContainsFunc(text, func(c rune) bool { return !strings.ContainsRune("0123456789.+-eE", c) }) {
+		return 0, false
 	}
 
 	f, err := strconv.ParseFloat(string(text), 64)
@@ -122,37 +114,16 @@ func parsePlain(b []byte, i int) (f float64, end int) {
 // powers are those of ten.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14}
 
-// parseComma is ParseNumber for a number with a decimal comma.
-func parseComma(text []byte) (f float64, ok bool) {
-	const digits = "0123456789"
-	before, after, has := bytes.Cut(text, []byte{','})
-	if !has {
-		return 0, false
-	}
-
-	whole := bytes.TrimLeft(before, "+-")
-	areDigits := len(bytes.Trim(whole, digits)) == 0 && len(bytes.Trim(after, digits)) == 0
-	if !areDigits || len(whole) == 0 || len(after) == 0 || len(after) == len("000") || len(before) > len(whole)+1 {
-		return 0, false
-	}
-
-	f, err := strconv.ParseFloat(string(before)+"."+string(after), 64)
-	return f, err == nil
-}
-
-// UnixTime returns the time that so many seconds since 1970 are; milliseconds if there are more than 10^11,
-// microseconds if there are more than 10^14, and nanoseconds if there are more than 10^17.
+// UnixTime returns the time that so many seconds since 1970 are; milliseconds if there are 10^11 or more, microseconds
+// if there are 10^14 or more, and nanoseconds if there are 10^17 or more.
 func UnixTime(n float64) (time.Time, bool) {
-	switch size := math.Abs(n); {
-	case size < maxSeconds:
-		return time.UnixMicro(int64(n * 1e6)), true
-	case size < maxMillis:
-		return time.UnixMicro(int64(n * 1e3)), true
-	case size < maxMicros:
-		return time.UnixMicro(int64(n)), true
-	case size < maxNanos:
-		return time.UnixMicro(int64(n / 1e3)), true
+	const beyond = 1e17 // in the year 5138, which no device means
+	us := n * 1e6
+	for range 3 {
+		if math.Abs(us) >= beyond {
+			us /= 1e3
+		}
 	}
 
-	return time.Time{}, false // NaN, too
+	return time.UnixMicro(int64(math.Round(us))), math.Abs(us) < beyond // false for NaN, too
 }

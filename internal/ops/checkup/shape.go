@@ -100,7 +100,7 @@ func (m *measured) walk(v any, names []string, depth int, of thing) {
 		one.text = fmt.Sprint(v)
 	}
 
-	_, err := telemetry.NewNameDecoder(telemetry.Field{Paths: one.path, Text: true})
+	_, err := telemetry.NewDecoder(one.path)
 	const most = 1000
 	if v != nil && err == nil && len(m.values) < most {
 		m.values = append(m.values, one)

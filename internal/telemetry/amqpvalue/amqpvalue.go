@@ -4,7 +4,6 @@
 package amqpvalue
 
 import (
-	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -214,23 +213,23 @@ func (v Value) Time() (t time.Time, ok bool) {
 	return time.UnixMilli(int64(v.bits())).UTC(), true
 }
 
-// String shows the value to people: binary as base64, and a type that this package does not
-// read as its encoded bytes.
-func (v Value) String() string {
+// String shows the value to people: binary, and a type that this package does not read, as its
+// encoded bytes.
+func (v Value) String() string { return string(v.Append(nil)) }
+
+// Append appends what String returns.
+func (v Value) Append(to []byte) []byte {
 	if text, ok := v.Text(); ok {
-		return string(text)
-	}
-	if b, ok := v.Bytes(); ok {
-		return base64.StdEncoding.EncodeToString(b)
+		return append(to, text...)
 	}
 	if b, ok := v.Bool(); ok {
-		return strconv.FormatBool(b)
+		return strconv.AppendBool(to, b)
 	}
 	if n, ok := v.Int(); ok {
-		return strconv.FormatInt(n, 10)
+		return strconv.AppendInt(to, n, 10)
 	}
 	if n, ok := v.Uint(); ok {
-		return strconv.FormatUint(n, 10)
+		return strconv.AppendUint(to, n, 10)
 	}
 
 	if f, ok := v.Number(); ok {
@@ -238,17 +237,17 @@ func (v Value) String() string {
 		if v.code() == Float {
 			bits = 32
 		}
-		return strconv.FormatFloat(f, 'g', -1, bits)
+		return strconv.AppendFloat(to, f, 'g', -1, bits)
 	}
 
 	if t, ok := v.Time(); ok {
-		return t.Format(time.RFC3339Nano)
+		return t.AppendFormat(to, time.RFC3339Nano)
 	}
 	if v.IsNull() {
-		return "null"
+		return append(to, "null"...)
 	}
 
-	return fmt.Sprintf("amqp:%x", []byte(v))
+	return fmt.Appendf(to, "amqp:%x", []byte(v))
 }
 
 // Describe returns what a described value holds, and its descriptor, which must be a number.
