@@ -89,8 +89,8 @@ const arrows = `
 	internal/ops/deadletters  internal/config internal/incident internal/delivery internal/rules internal/lease internal/throttle internal/throttle/recent internal/notify internal/notify/deadletter internal/notify/wording internal/notify/receivers internal/humanize
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
-	internal/ops/status   internal/azure internal/telemetry internal/lease internal/lease/observe internal/notify internal/partition internal/delivery internal/humanize
 	internal/ops/otlp
+	internal/ops/status   internal/azure internal/backoff internal/telemetry internal/lease internal/lease/observe internal/notify internal/partition internal/delivery internal/humanize
 
 	internal/lab/busytest
 	internal/lab/cloud

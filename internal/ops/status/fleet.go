@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"alertworker/internal/humanize"
@@ -23,25 +22,16 @@ type Statement struct {
 	Rules map[string]string `json:"rules,omitempty"`
 }
 
-// JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, then its rules
-// are left out, and then the last problems, because without m nobody would know what is wrong here.
+// JSON returns m for the others, in at most limit bytes, which are some KiB. What does not fit is left out: its rules, and
+// then the last problems, because without m nobody would know what is wrong here.
 func (m Statement) JSON(limit int) []byte {
-	m.Status.Problems = slices.Clone(m.Status.Problems)
-	for most := maxWhy; ; most /= 2 {
-		if most == 0 {
-			m.Rules = nil
-			m.Status.Problems = m.Status.Problems[:len(m.Status.Problems)/2]
-		}
-
-		for i := range m.Status.Problems {
-			p := &m.Status.Problems[i]
-			p.Why = strings.ToValidUTF8(p.Why[:min(len(p.Why), most)], "")
-		}
-
+	for {
 		b, _ := json.Marshal(m) // strings, numbers and times: cannot fail
-		if len(b) <= limit || len(m.Status.Problems) == 0 && m.Rules == nil {
+		if len(b) <= limit || m.Rules == nil && len(m.Status.Problems) < 2 {
 			return b
 		}
+
+		m.Rules, m.Status.Problems = nil, m.Status.Problems[:(len(m.Status.Problems)+1)/2]
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
@@ -51,7 +52,7 @@ type Monitor struct {
 	log *zap.Logger
 
 	mu       sync.Mutex
-	opening  opening
+	opening  Problem         // what could not be opened before there is a replica; empty if nothing
 	replica  *Replica        // nil until Watch
 	secrets  telemetry.Fault // why new secrets are not used; zero if there are none
 	differ   string          // how the rules of other replicas do from its own; empty if they do not
@@ -61,12 +62,6 @@ type Monitor struct {
 	readAt   time.Time        // when that last changed
 
 	reported map[string]*reported // what the log has; used by Run alone
-}
-
-// opening is what could not be opened before there is a replica.
-type opening struct {
-	by By
-	telemetry.Fault
 }
 
 // New returns a Monitor of a replica that is starting.
@@ -86,11 +81,12 @@ func New(log *zap.Logger) *Monitor {
 func (m *Monitor) Opening(by By, err error, refused bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.opening.by != by {
+	if m.opening.By != by {
 		delete(m.began, by)
 	}
 
-	m.opening = opening{by, telemetry.Fault{Since: m.since(by, true), Err: err, Refused: refused}}
+	fault := telemetry.Fault{Since: m.since(by, true), Err: err, Refused: refused}
+	m.opening = problem(by, fault, "This replica cannot start reading, and keeps trying.")
 }
 
 // NewSecrets says why secrets that are not in use yet cannot be used, nil that they can or that there are none.
@@ -130,30 +126,30 @@ func (m *Monitor) Drain() {
 func (m *Monitor) Report() Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := time.Now()
-	if m.replica == nil {
-		return m.starting()
-	}
-
-	v := view{
-		now:        now,
-		source:     m.replica.Source(),
-		standby:    m.replica.Standby(),
-		draining:   m.draining,
-		receivers:  m.replica.Worker.Receivers(),
-		partitions: m.replica.Worker.Partitions(),
+	v := view{now: time.Now(), draining: m.draining}
+	if m.replica != nil {
+		v.source = m.replica.Source()
+		v.standby = m.replica.Standby()
+		v.receivers = m.replica.Worker.Receivers()
+		v.partitions = m.replica.Worker.Partitions()
 	}
 
 	r := Report{Problems: []Problem{}}
 	for _, to := range v.receivers {
 		r.Waiting += to.Waiting
-		if !to.Down && now.Sub(to.TakenAt) < justNow {
+		if !to.Down && v.now.Sub(to.TakenAt) < justNow {
 			r.Accepting = append(r.Accepting, to.Name)
 		}
 	}
 
 	for _, p := range m.problems(v, r.Waiting) {
-		r.add(p)
+		if p.What == "" {
+			continue
+		}
+
+		p.Since = p.Since.Round(0) // one that people see is by the wall clock
+		p.Why = humanize.Middle(p.Why, maxWhy)
+		r.Problems = append(r.Problems, p)
 	}
 
 	v.conclude(&r)
@@ -161,19 +157,12 @@ func (m *Monitor) Report() Report {
 	return r
 }
 
-// add adds a problem, unless it is empty.
-func (r *Report) add(p Problem) {
-	if p.What == "" {
-		return
-	}
-
-	p.Since = p.Since.Round(0) // one that people see is by the wall clock
-	p.Why = humanize.Middle(p.Why, maxWhy)
-	r.Problems = append(r.Problems, p)
-}
-
 // problems returns what is in the way, the worst first, with empty ones between them. The caller holds m.mu.
 func (m *Monitor) problems(v view, waiting int) []Problem {
+	if m.replica == nil {
+		return []Problem{m.opening, secretsProblem(m.secrets)}
+	}
+
 	store, storeAnswers := m.Store.fault(v.now)
 	checkpoints, checkpointsAnswer := m.Checkpoints.fault(v.now)
 	keeps, effect := none, "Progress cannot be recorded: after a restart, readings are read again, but no alert is sent twice. "+
@@ -194,64 +183,24 @@ func (m *Monitor) problems(v view, waiting int) []Problem {
 	return append(append(problems, v.receiverProblems()...), secretsProblem(m.secrets), m.rulesProblem(v.now))
 }
 
-// starting returns the report before there is a replica. The caller holds m.mu.
-func (m *Monitor) starting() Report {
-	r := Report{State: Starting, Headline: "Starting: no alerts are going out yet.", Problems: []Problem{}}
-	o := m.opening
-	if o.Err != nil {
-		p := problem(o.by, o.Fault, "This replica cannot start reading, and keeps trying.")
-		r.add(p)
-		r.State, r.Headline = Blocked, "No alerts are going out: "+p.What+"."
-	}
-
-	r.add(secretsProblem(m.secrets))
-	if m.draining {
-		r.State, r.Headline = Draining, "Stopping before the start was complete."
-	}
-
-	return r
-}
-
 // Run logs what gets in the way and when that ends, and writes to the throttle store if nobody else
 // does, until ctx ends.
 func (m *Monitor) Run(ctx context.Context) {
-	clock := time.NewTicker(tick)
-	defer clock.Stop()
-
-	var work sync.WaitGroup
-	defer work.Wait()
-	probed := make(chan struct{}, 1)
-	probed <- struct{}{}
-
-	for {
-		select {
-		case <-clock.C:
-		case <-ctx.Done():
-			return
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	probing.Go(func() {
+		for backoff.Sleep(ctx, tick) {
+			if replica := m.probeDue(); replica != nil {
+				call, cancel := context.WithTimeoutCause(ctx, lease.CallLimit, fmt.Errorf("no answer within %v", lease.CallLimit))
+				_ = Try(call, replica.Store, replica.Key) // Store observes the calls
+				cancel()
+			}
 		}
+	})
 
+	for backoff.Sleep(ctx, tick) {
 		m.logChanges()
-		replica := m.probeDue()
-		if replica == nil {
-			continue
-		}
-
-		select {
-		case <-probed:
-			work.Go(func() {
-				m.probe(ctx, replica)
-				probed <- struct{}{}
-			})
-		default: // the last one goes on
-		}
 	}
-}
-
-// probe writes to the throttle store of a replica.
-func (m *Monitor) probe(ctx context.Context, replica *Replica) {
-	ctx, cancel := context.WithTimeoutCause(ctx, lease.CallLimit, fmt.Errorf("no answer within %v", lease.CallLimit))
-	defer cancel()
-	_ = Try(ctx, replica.Store, replica.Key) // Store observes the calls
 }
 
 // probeDue returns the replica whose throttle store is to be written to, nil if it need not be.
@@ -281,13 +230,18 @@ type reported struct {
 	pause time.Duration // after it was logged last; 0: it was not
 }
 
-// logChanges logs problems that have begun, last or have ended.
+// logChanges logs problems that have begun, last or have ended. Those of a replica that stops are no news: it gives its
+// partitions back.
 func (m *Monitor) logChanges() {
 	now := time.Now()
 	report := m.Report()
+	if report.State == Draining {
+		return
+	}
+
 	present := map[string]bool{}
 	for _, p := range report.Problems {
-		if p.By == BySecrets || p.By == ByPartitions && report.State == Draining { // they are handed over
+		if p.By == BySecrets { // who tries them logs that
 			continue
 		}
 
@@ -314,7 +268,7 @@ func (m *Monitor) logChanges() {
 		}
 
 		delete(m.reported, key)
-		if r.pause > 0 && report.State != Draining {
+		if r.pause > 0 {
 			m.log.Info(words[r.By].end, field("receiver", r.Receiver), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))
 		}
 	}

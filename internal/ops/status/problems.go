@@ -206,22 +206,17 @@ func sortedIDs[V any](of map[string]V) []string {
 
 // because sets why partitions are not well, and since when if that is earlier.
 func (p *Problem) because(faults map[string]telemetry.Fault) {
-	ids := sortedIDs(faults)
-	for _, id := range ids {
+	var why []string
+	for _, id := range sortedIDs(faults) {
 		f := faults[id]
+		why = append(why, "partition "+id+": "+oneLine(f.Err))
 		p.Refused = p.Refused || f.Refused
 		if p.Since.IsZero() || f.Since.Before(p.Since) {
 			p.Since = f.Since
 		}
 	}
 
-	if len(ids) > 0 {
-		p.Why = "partition " + ids[0] + ": " + oneLine(faults[ids[0]].Err)
-	}
-
-	if more := len(ids) - 1; more > 0 {
-		p.Why += fmt.Sprintf(" (and %s)", humanize.Count(more, "other partition"))
-	}
+	p.Why = strings.Join(why, "; ")
 }
 
 // oneLine returns an error that may have several lines in one.
