@@ -94,7 +94,7 @@ func TestAlertsOfIncidents(t *testing.T) {
 		rest := w.do(http.MethodGet, "/").Body.String()
 		for _, text := range []string{
 			`" class="good">berlin: all devices normal again after 43 min (freezer)</td>`,
-			`">berlin: 12 devices at or above -15 °C, first freezer-7: -12.5 (freezer)</td>`,
+			`">berlin: 12 devices at or above -15 °C, first freezer-7: -12.5 °C (freezer)</td>`,
 		} {
 			at := strings.Index(rest, text)
 			if at < 0 {
