@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -43,81 +42,6 @@ func golden(t *testing.T, name, got string) {
 	if got != string(want) {
 		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 	}
-}
-
-// A screen is a terminal that understands what a Console may use, and keeps
-// everything that scrolled by.
-type screen struct {
-	lines    [][]rune
-	row, col int
-	hidden   bool // the cursor
-	nowrap   bool
-	unknown  []string
-}
-
-var sequence = regexp.MustCompile(`^\x1b\[([0-9?]*)([A-Za-z])`)
-
-func (s *screen) Write(p []byte) (int, error) {
-	for text := string(p); text != ""; {
-		if text[0] == '\x1b' {
-			m := sequence.FindStringSubmatch(text)
-			if m == nil {
-				s.unknown = append(s.unknown, text)
-				return len(p), nil
-			}
-			text = text[len(m[0]):]
-			switch m[1] + m[2] {
-			case "?25l", "?25h":
-				s.hidden = m[2] == "l"
-			case "?7l", "?7h":
-				s.nowrap = m[2] == "l"
-			case "J":
-				s.lines = append(s.lines[:s.row:s.row], s.line()[:s.col])
-			default:
-				n, _ := strconv.Atoi(m[1])
-				switch m[2] {
-				case "A":
-					s.row = max(0, s.row-n)
-				case "m":
-				default:
-					s.unknown = append(s.unknown, m[0])
-				}
-			}
-			continue
-		}
-		r := []rune(text)[0]
-		text = text[len(string(r)):]
-		switch r {
-		case '\r':
-			s.col = 0
-		case '\n':
-			s.row, s.col = s.row+1, 0
-		default:
-			line := s.line()
-			for len(line) <= s.col {
-				line = append(line, ' ')
-			}
-			line[s.col] = r
-			s.lines[s.row] = line
-			s.col++
-		}
-	}
-	return len(p), nil
-}
-
-func (s *screen) line() []rune {
-	for len(s.lines) <= s.row {
-		s.lines = append(s.lines, nil)
-	}
-	return s.lines[s.row]
-}
-
-func (s *screen) String() string {
-	var b strings.Builder
-	for _, line := range s.lines {
-		b.WriteString(string(line) + "\n")
-	}
-	return b.String()
 }
 
 var report = verify.Report{
@@ -159,12 +83,12 @@ func play(c *console.Console) {
 			Device: device, Temperature: temperature, Threshold: 30, Suppressed: suppressed, Replica: "replica-1",
 		}, 84*time.Millisecond)
 	}
-	time.Sleep(10 * time.Millisecond) // never when the console redraws
+	time.Sleep(10 * time.Millisecond) // never when the console prints a line by itself
 	for i := range 120 {
-		c.Reading("press-07", 22+float64(i%5)/2, false)
-		c.Reading("line#3/oven%1", 25+float64(i)/8, i >= 40)
-		c.Reading("a-device-with-a-rather-long-name-größe", 12, false)
-		c.Reading("\x1b[2J\u202eevil\n", 10, false)
+		for range 3 {
+			c.Reading(false)
+		}
+		c.Reading(i >= 40)
 		switch i {
 		case 41:
 			alert("line#3/oven%1", 30.1, 0)
@@ -181,48 +105,17 @@ func play(c *console.Console) {
 	}
 }
 
-func TestTerminal(t *testing.T) {
+func TestEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s screen
-		c := console.New(&s, console.Options{Live: true, Color: true, Threshold: 30, Width: func() int { return 78 }})
-		play(c)
-		synctest.Wait()
-		golden(t, "terminal.golden", s.String())
-		if !s.hidden {
-			t.Error("the cursor is not hidden")
-		}
-
+		var b bytes.Buffer
+		c := console.New(&b, console.Options{Threshold: 30})
+		time.Sleep(time.Second)
+		c.Event("w2", "again\x1b[2J")
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c.Summary(report)
-		golden(t, "terminal-closed.golden", s.String())
-		if s.hidden || s.nowrap {
-			t.Error("Close does not give the terminal back as it was")
-		}
-		if len(s.unknown) > 0 {
-			t.Errorf("the terminal got %q", s.unknown)
-		}
-		if err := c.Close(); err != nil {
-			t.Errorf("the second Close = %v", err)
-		}
-	})
-}
-
-// What happens to workers stays when the live view has gone.
-func TestEvent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s screen
-		c := console.New(&s, console.Options{Live: true, Threshold: 30, Width: func() int { return 78 }})
-		time.Sleep(time.Second)
-		c.Event("w2", "again\x1b[2J")
-		time.Sleep(time.Second)
-		c.Close()
-		if got := strings.TrimSpace(s.String()); got != "00:01.0  w2     again\ufffd[2J" {
-			t.Errorf("the live view left something behind:\n%s", got)
-		}
-		if c.Err() != nil || len(s.unknown) > 0 {
-			t.Errorf("%v, the terminal got %q", c.Err(), s.unknown)
+		if got := b.String(); got != "00:01.0  w2     again\ufffd[2J\n" {
+			t.Errorf("got %q", got)
 		}
 	})
 }
@@ -247,7 +140,7 @@ func TestRecovery(t *testing.T) {
 		var b bytes.Buffer
 		c := console.New(&b, console.Options{Threshold: 30})
 		at := time.Now()
-		c.Reading("press-07", 31.5, true)
+		c.Reading(true)
 		c.Alert(notify.Alert{Device: "press-07", Temperature: 31.5, Threshold: 30, Replica: "w1", Enqueued: at, Since: at}, 3*time.Millisecond)
 		time.Sleep(4*time.Second + time.Millisecond)
 		ended := notify.Alert{Device: "press-07", Temperature: 27.9, Threshold: 30, Replica: "w2", Resolved: true, Enqueued: at.Add(72 * time.Second), Since: at}
@@ -265,7 +158,7 @@ func TestColorsAreOptional(t *testing.T) {
 	output := func(color bool) (out string) {
 		synctest.Test(t, func(t *testing.T) {
 			var b bytes.Buffer
-			c := console.New(&b, console.Options{Live: true, Color: color, Threshold: 30})
+			c := console.New(&b, console.Options{Color: color, Threshold: 30})
 			play(c)
 			c.Close()
 			c.Summary(report)
@@ -282,24 +175,6 @@ func TestColorsAreOptional(t *testing.T) {
 	}
 	if style.ReplaceAllString(colored, "") != plain {
 		t.Error("colors change more than the colors")
-	}
-}
-
-func TestNarrowTerminal(t *testing.T) {
-	for _, width := range []int{1, 10, 20, 40} {
-		synctest.Test(t, func(t *testing.T) {
-			var s screen
-			c := console.New(&s, console.Options{Live: true, Color: true, Width: func() int { return width }})
-			defer c.Close()
-			c.Reading("größe@halle=2", 31, true)
-			time.Sleep(time.Second)
-			synctest.Wait()
-			for _, line := range s.lines {
-				if len(line) >= width {
-					t.Errorf("width %d: line %q", width, string(line))
-				}
-			}
-		})
 	}
 }
 
@@ -348,17 +223,17 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse draws from everywhere at once; each line must come out whole.
+// Lines that come from everywhere at once come out whole.
 func TestConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s screen
-		c := console.New(&s, console.Options{Live: true, Threshold: 30})
+		var b bytes.Buffer
+		c := console.New(&b, console.Options{Threshold: 30})
 		const n = 50
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				for range 20 {
-					c.Reading(fmt.Sprint("device-", i), 31, true)
+				for range 60 {
+					c.Reading(true)
 					time.Sleep(100 * time.Millisecond)
 				}
 				c.Alert(notify.Alert{Device: fmt.Sprint("device-", i), Temperature: 31, Threshold: 30}, 0)
@@ -367,33 +242,20 @@ func TestConcurrentUse(t *testing.T) {
 		}
 		wg.Wait()
 		c.Close()
-		out := s.String()
-		if got := strings.Count(out, "ALERT"); got != n {
-			t.Errorf("%d alert lines, want %d", got, n)
+		alerts, lines := 0, 0
+		for line := range strings.Lines(b.String()) {
+			switch {
+			case strings.Contains(line, "ALERT  device-") && strings.HasSuffix(line, "0 ms\n"):
+				alerts++
+			case regexp.MustCompile(`^log line \d+\n$`).MatchString(line):
+				lines++
+			case !strings.Contains(line, " readings  "): // every few seconds
+				t.Errorf("there is %q", line)
+			}
 		}
-		if got := len(regexp.MustCompile(`(?m)^log line \d+$`).FindAllString(out, -1)); got != n {
-			t.Errorf("%d whole log lines, want %d", got, n)
+		if alerts != n || lines != n {
+			t.Errorf("%d alerts and %d lines of a log, want %d of each", alerts, lines, n)
 		}
-		if got := len(s.lines) - 1; got != 2*n {
-			t.Errorf("%d lines, want %d: the live view left something behind", got, 2*n)
-		}
-	})
-}
-
-// TestManyDevices holds the bound on what is remembered of devices.
-func TestManyDevices(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var s screen
-		c := console.New(&s, console.Options{Live: true})
-		for i := range 5000 {
-			c.Reading(fmt.Sprint(i), float64(i), false)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if out := s.String(); !strings.Contains(out, "5,000 readings") || !strings.Contains(out, "4095.0") || strings.Contains(out, "4999.0") {
-			t.Errorf("want all readings counted and the first 4096 devices looked at:\n%s", out)
-		}
-		c.Close()
 	})
 }
 
@@ -407,7 +269,7 @@ func (f *full) Write([]byte) (int, error) {
 func TestWriteError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f full
-		c := console.New(&f, console.Options{Live: true})
+		c := console.New(&f, console.Options{})
 		time.Sleep(time.Minute)
 		if _, err := c.Write([]byte("x\n")); err == nil {
 			t.Error("Write gave no error")
@@ -421,13 +283,13 @@ func TestWriteError(t *testing.T) {
 	})
 }
 
-func TestDetect(t *testing.T) {
+func TestHasColors(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if o := console.Detect(f, func(string) string { return "" }); o.Live || o.Color {
-		t.Errorf("Detect of a file = %+v", o)
+	if console.HasColors(f, func(string) string { return "" }) {
+		t.Error("a file has colors")
 	}
 }

@@ -1,11 +1,8 @@
 package console
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,12 +22,11 @@ const maxEvidence = 10
 type style string
 
 const (
-	bold   style = "\x1b[1m"
-	dim    style = "\x1b[2m"
-	red    style = "\x1b[31m"
-	green  style = "\x1b[32m"
-	yellow style = "\x1b[33m"
-	reset        = "\x1b[0m"
+	bold  style = "\x1b[1m"
+	dim   style = "\x1b[2m"
+	red   style = "\x1b[31m"
+	green style = "\x1b[32m"
+	reset       = "\x1b[0m"
 )
 
 // paint returns s in a style, if the output has colors.
@@ -108,7 +104,7 @@ func (c *Console) statusLine() string {
 		c.elapsed(),
 		c.paint(bold, grouped(c.readings)),
 		either(c.readings, "reading", "readings"),
-		strconv.FormatFloat(c.rate, 'f', 0, 64),
+		strconv.FormatFloat(float64(c.readings-c.rated)/interval.Seconds(), 'f', 0, 64),
 		c.paint(
 			bold,
 			grouped(c.over),
@@ -125,34 +121,6 @@ func (c *Console) statusLine() string {
 	}
 
 	return line + "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
-}
-
-// hottestLines shows the devices with the highest last readings, one line each.
-func (c *Console) hottestLines() (lines []string) {
-	last := func(device string) float64 { all := c.devices[device]; return all[len(all)-1] }
-	byHeat := slices.SortedFunc(
-		maps.Keys(c.devices),
-		func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) },
-	)
-
-	for _, device := range byHeat[:min(hottest, len(byHeat))] {
-		heat := dim
-		if last(device) >= c.opts.Threshold {
-			heat = yellow
-		}
-
-		lines = append(lines, fmt.Sprintf("         %s  %s  %s",
-			pad(shorten(humanize.Clean(device), maxName), maxName),
-			c.paint(heat, pad(sparkline(c.devices[device]), history)),
-			c.paint(heat, fmt.Sprintf("%7s", degrees(last(device))))))
-	}
-
-	return lines
-}
-
-// workerLine is a line about a worker.
-func (c *Console) workerLine(name, text string) string {
-	return fmt.Sprintf("%s  %s  %s", c.elapsed(), pad(name, len("ALERT")), text)
 }
 
 // Summary prints a report as a table and in words, which contain "lost 0, too close 0,
@@ -230,7 +198,7 @@ func (c *Console) Summary(r verify.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	c.above(b.String())
+	c.print(b.String())
 }
 
 func evidence(b *strings.Builder, kind string, all []verify.Violation) {
@@ -251,46 +219,8 @@ func shorten(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// truncate cuts a line to n visible characters; color sequences do not count.
-func truncate(s string, n int) string {
-	var b strings.Builder
-	escape := false
-	for _, r := range s {
-		switch {
-		case escape:
-			escape = r != 'm'
-		case r == '\x1b':
-			escape = true
-		case n <= 0:
-			continue
-		default:
-			n--
-		}
-
-		b.WriteRune(r)
-	}
-
-	return b.String()
-}
-
 func pad(s string, n int) string {
 	return s + strings.Repeat(" ", max(0, n-utf8.RuneCountInString(s)))
-}
-
-// sparkline draws values between their least and their greatest, which differ
-// by at least a few degrees, or a calm device would look wild.
-func sparkline(values []float64) string {
-	const bars = "▁▂▃▄▅▆▇█"
-	low, high := slices.Min(values), slices.Max(values)
-	step := max((high-low)/8, 0.5)
-	var b strings.Builder
-
-	for _, v := range values {
-		i := min(int((v-low)/step), 7)
-		b.WriteRune([]rune(bars)[max(i, 0)])
-	}
-
-	return b.String()
 }
 
 // degrees formats a temperature to the tenth, and a huge one with an exponent.

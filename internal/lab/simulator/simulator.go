@@ -25,7 +25,6 @@ import (
 	"alertworker/internal/lab/inbox"
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/rules"
-	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -197,10 +196,6 @@ type Start func(w World, name string) (Worker, error)
 // and what the receiver got. Nothing of it runs when it returns. Workers are started by start. An error means that the
 // simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, out *os.File) (report verify.Report, err error) {
-	options := console.Detect(out, os.Getenv)
-	options.Threshold = o.threshold
-	options.Silent = o.silent > 0
-
 	judged := verify.Rules{
 		Window:    o.Window,
 		Bound:     15 * time.Second,
@@ -209,7 +204,11 @@ func Run(ctx context.Context, o Options, start Start, out *os.File) (report veri
 		Receivers: []string{receiverID},
 	}
 
-	view := console.New(out, options)
+	view := console.New(out, console.Options{
+		Color:     console.HasColors(out, os.Getenv),
+		Threshold: o.threshold,
+		Silent:    o.silent > 0,
+	})
 	defer view.Close()
 	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: max(4, 2*o.replicas)})
 	if err != nil {
@@ -309,7 +308,7 @@ func (s *simulation) describe() string {
 	return text
 }
 
-// publish publishes m to the hub, and records and shows its readings.
+// publish publishes m to the hub, and records and counts its readings.
 func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	s.known.Store(m.Device, true)
 	at, err := s.hub.Publish(m.Message)
@@ -320,7 +319,7 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	for _, r := range m.Readings(at) {
 		over := s.verifyLog.Published(r)
 		if !math.IsNaN(r.Temperature) {
-			s.view.Reading(sensor.ID{Device: r.Device, Name: r.Sensor}.String(), r.Temperature, over)
+			s.view.Reading(over)
 		}
 	}
 
