@@ -17,9 +17,7 @@ import (
 
 // busy reports whether a reader without an owner level was refused or disconnected
 // because another has one.
-func busy(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "amqp:link:stolen")
-}
+func busy(err error) bool { return condition(err) == "amqp:link:stolen" }
 
 // receiver finds who took a link, or has one, in what the hub says.
 var receiver = regexp.MustCompile(`[Rr]eceiver '([^']+)'`)
@@ -100,7 +98,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	case code == http.StatusNotFound:
 		meaning = fmt.Sprintf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME", at.hub, at.namespace)
 
-	case strings.Contains(err.Error(), "amqp:resource-limit-exceeded"):
+	case condition(err) == "amqp:resource-limit-exceeded":
 		const text = "consumer group %s has too many readers: stop some, or give this one a consumer group of its own"
 		meaning = fmt.Sprintf(text, group)
 

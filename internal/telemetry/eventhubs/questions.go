@@ -3,7 +3,6 @@ package eventhubs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -51,6 +50,7 @@ type hubState struct {
 	created    time.Time
 	partitions []string
 	ends       map[string]azeventhubs.PartitionProperties // of the partitions that it was asked about
+	asked      time.Time                                  // when the first of ends was asked for
 
 	// unanswered is why ends has not all partitions that the hub was asked about; nil if it has.
 	unanswered error
@@ -78,6 +78,7 @@ func (s *Source) query(ctx context.Context, u urgency, since wanted) (hubState, 
 	s.hubAnswered()
 	state := about.hub
 	state.ends = map[string]azeventhubs.PartitionProperties{}
+	state.asked = time.Now()
 	var asked []*question
 	for _, id := range state.partitions {
 		if since := since(id); !since.IsZero() {
@@ -93,6 +94,9 @@ func (s *Source) query(ctx context.Context, u urgency, since wanted) (hubState, 
 			state.unanswered = fmt.Errorf("event hub %v has moved to %v", state.at, q.at)
 		default:
 			state.ends[q.about] = q.end
+			if q.sent.Before(state.asked) {
+				state.asked = q.sent
+			}
 		}
 	}
 
@@ -107,7 +111,6 @@ type question struct {
 	about   string // a partition, or aboutHub
 	urgency urgency
 	sent    time.Time // at first; zero: not yet
-	lost    bool      // it was sent on links that failed
 
 	// Set before done is closed. hub or end is, unless there is an error.
 	done chan struct{}
@@ -273,7 +276,7 @@ func (q *questions) hangUp() {
 	}
 }
 
-// ask sends a question, and has it asked again if the hub had no time for it or the links were lost.
+// ask sends a question, and has it asked again if the hub had no time for it.
 func (q *questions) ask(links *rpc, o *question) {
 	sent := time.Now()
 	ctx, cancel := q.source.limited(q.ctx)
@@ -286,26 +289,17 @@ func (q *questions) ask(links *rpc, o *question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	again := false
+	again := isBusy(err) && time.Since(o.sent) < q.source.queryLimit
 	switch {
 	case err == nil:
 		q.pauses = 0
 		q.answered[o.about] = o
 
-	case isBusy(err):
-		again = time.Since(o.sent) < q.source.queryLimit
-		if sent.Before(q.paused) { // one that was sent with it was refused before
-			break
-		}
-
+	case isBusy(err) && !sent.Before(q.paused): // else one that was sent with it was refused before
 		q.pauses++
 		q.paused = time.Now()
 		//planted:asked-again-at-once break
 		q.next = q.paused.Add(backoff.Delay(q.pauses, busyMin, busyMax))
-
-	case isLost(err):
-		again = !o.lost && q.ctx.Err() == nil
-		o.lost = true
 	}
 
 	if again {
@@ -399,9 +393,4 @@ func isBusy(err error) bool {
 	code := status(err)
 	return code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests ||
 		condition(err) == "com.microsoft:server-busy"
-}
-
-// isLost reports whether the hub did not answer, which may be because the links were lost since they were last used.
-func isLost(err error) bool {
-	return status(err) == 0 && !errors.Is(err, errAnswer) && !noToken(err)
 }

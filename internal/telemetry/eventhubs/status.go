@@ -91,10 +91,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-const (
-	newestEvery   = 10 * time.Second // the hub is asked where a partition ends at most so often for newest
-	newestAtATime = 8                // partitions that are asked about at a time: the first event that is enough ends that
-)
+// newestEvery is how often the hub is asked at most for newest where a partition ends.
+const newestEvery = 10 * time.Second
 
 // newest is telemetry.Partition.Newest. All replicas may ask: together they take half of the pace that questions have.
 func (h *hub) newest(ctx context.Context, enough time.Time) (newest, asked time.Time, err error) {
@@ -107,37 +105,25 @@ func (h *hub) newest(ctx context.Context, enough time.Time) (newest, asked time.
 		}
 	}
 
-	state, err := h.check(ctx, toDecide, none)
-	if err != nil {
-		return time.Time{}, time.Time{}, err
-	}
-
-	n := len(state.partitions)
+	n := int(h.partitions.Load())
 	replicas := n / max(1, h.member.Share())
-	newest, asked = time.Time{}, time.Now()
-	since := asked.Add(-max(newestEvery, time.Duration(2*replicas)*shownAfter(n)))
-	for some := range slices.Chunk(state.partitions, newestAtATime) {
-		var all []*question
-		for _, id := range some {
-			all = append(all, h.source.questions.put(toDecide, id, since))
-		}
+	since := time.Now().Add(-max(newestEvery, time.Duration(2*replicas)*shownAfter(n)))
+	state, err := h.source.query(ctx, toDecide, func(string) time.Time { return since })
+	switch {
+	case err != nil:
+		return time.Time{}, time.Time{}, err
+	case state.unanswered != nil:
+		return time.Time{}, time.Time{}, state.unanswered
+	case state.generation() != h.generation:
+		return time.Time{}, time.Time{}, errAnotherHub
+	}
 
-		for _, q := range all {
-			if err := q.await(ctx); err != nil {
-				return time.Time{}, time.Time{}, err
-			}
-			if q.end.LastEnqueuedSequenceNumber >= 0 { // else it has never taken one
-				newest = later(newest, q.end.LastEnqueuedOn)
-			}
-			if q.sent.Before(asked) {
-				asked = q.sent
-			}
-		}
-
-		if !newest.Before(enough) {
-			break
+	newest = time.Time{}
+	for _, end := range state.ends {
+		if end.LastEnqueuedSequenceNumber >= 0 { // else it has never taken one
+			newest = later(newest, end.LastEnqueuedOn)
 		}
 	}
 
-	return newest, asked, nil
+	return newest, state.asked, nil
 }
