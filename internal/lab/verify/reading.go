@@ -78,19 +78,4 @@ func shared(r Reading, per string) string {
 }
 
 // quiet reports whether the property suppresses the alerts of r.
-func quiet(r Reading, property string) bool {
-	text := r.Properties[property]
-	switch text {
-	case "":
-		return false
-	case "true":
-		return true
-	}
-
-	until, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return false
-	}
-
-	return r.At.Before(until)
-}
+func quiet(r Reading, property string) bool { return r.Properties[property] == "true" }

@@ -23,7 +23,7 @@ type Rule struct {
 	Repeat   time.Duration // how long after an alert an alarm that is still open is sent again; 0: after the window
 	Resolved bool          // recoveries are sent
 	Per      string        // the property by whose value devices share alerts; empty: each has its own
-	Quiet    string        // the property that suppresses a device's alerts; empty: none
+	Quiet    string        // the property that suppresses a device's alerts if it is "true"; empty: none
 	// after how long a device is silent: the rule is about that, and has one level; 0: it is about limits
 	Silent time.Duration
 }

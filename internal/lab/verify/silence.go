@@ -77,20 +77,14 @@ func (t *silenceTrack) hear(at time.Time, close time.Duration) {
 // device need not be heard, nor one of which the rule expects nothing.
 func (t *silenceTrack) fallsSilent(rule *Rule) (begun event, ok bool) {
 	heard := t.heard
-	text := heard.Properties[rule.Quiet]
-	if !t.expected || text == "true" {
+	if !t.expected || quiet(heard, rule.Quiet) {
 		return event{}, false
-	}
-
-	deadline := heard.At.Add(rule.Silent)
-	if until, err := time.Parse(time.RFC3339, text); err == nil {
-		deadline = later(deadline, until)
 	}
 
 	at := Reading{
 		Device:      heard.Device,
 		Temperature: nan,
-		At:          deadline,
+		At:          heard.At.Add(rule.Silent),
 		Partition:   heard.Partition,
 		Sequence:    heard.Sequence,
 	}

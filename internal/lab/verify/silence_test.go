@@ -75,7 +75,6 @@ func TestSilences(t *testing.T) {
 		{name: "told twice", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), silent(0, 20, 2, 80)}, until: 90, want: findings{opened: 1, alerts: 2, wrong: 1}},
 		{name: "what the hub says does not count", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), ofHub}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "quiet", rule: offline, log: []any{with(heard(0), "quiet", "true")}, until: 300, want: findings{}},
-		{name: "quiet for a time", rule: offline, log: []any{with(heard(0), "quiet", at(100).Format(time.RFC3339)), silent(0, 100, 1, 101)}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "expected", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25)}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "expected, and not reported", rule: frozenOnly, log: []any{ofKind(0, "frozen"), heard(10)}, until: 300, want: findings{opened: 1, lost: 1, stale: 1}},
 		{name: "not expected", rule: frozenOnly, log: []any{ofKind(0, "chilled"), heard(10)}, until: 300, want: findings{}},
