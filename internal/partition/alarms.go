@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -15,8 +16,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// maxAlarms bounds the alarms of a partition, pending and open, and besides them the
-// recoveries that are due.
+// maxAlarms bounds the alarms of a partition, with those that have ended and whose recovery is due. With so many a reading
+// is decided as if its rule had no state.
 const maxAlarms = ledger.MaxAlarms / 2
 
 // maxSensors bounds the sensors of one device that have an alarm, or a recovery that is due, of one level.
@@ -25,11 +26,8 @@ const maxSensors = 1024
 // alarms are those of one partition, as of the last event read. They are guarded by
 // register.mu, but for mayHave.
 type alarms struct {
-	byKey  map[alarmKey]alarm // none is zero. Changed by set alone
-	counts map[*level]*[4]int // by the index of what is counted
-	total  [4]int
-
-	sensors map[ofDevice]int // how many of byKey are of sensors with a name
+	byKey   map[alarmKey]alarm // none is zero. Changed by set alone
+	sensors map[ofDevice]int   // how many of byKey are of sensors with a name
 
 	some atomic.Int32 // len(byKey)
 	// alarms by a hash of their device, whatever the sensor, so that one without alarms is known without a lock
@@ -38,14 +36,6 @@ type alarms struct {
 }
 
 const filterSize = 4096
-
-// What alarms count.
-const (
-	pendingAlarms = iota
-	openAlarms
-	dueRecoveries
-	dueSilences
-)
 
 // An alarmKey names one level of one device, or of one of its sensors.
 type alarmKey struct {
@@ -139,7 +129,6 @@ func (n *dueNotice) waits(l *level) bool {
 func newAlarms(changes int) *alarms {
 	return &alarms{
 		byKey:   map[alarmKey]alarm{},
-		counts:  map[*level]*[4]int{},
 		sensors: map[ofDevice]int{},
 		history: history{alarms: map[alarmKey]alarm{}, bound: changes},
 	}
@@ -157,87 +146,47 @@ func (a *alarms) crowded(key alarmKey) bool {
 }
 
 // room reports whether one more alarm may be kept.
-func (a *alarms) room() bool {
-	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms
-}
+func (a *alarms) room() bool { return len(a.byKey) < maxAlarms }
 
-// sensorsOf returns a sensor, or a device and those of its sensors that have an alarm, in the order of their names.
-func (a *alarms) sensorsOf(of sensor.ID) []sensor.ID {
-	all := []sensor.ID{of}
-	hasSensors := false
-	for other := range a.sensors {
-		hasSensors = hasSensors || other.device == of.Device
-	}
-
-	if of.Name != "" || !hasSensors {
-		return all
+// keysOf returns the keys of the alarms of a sensor, or of a device with all of its sensors, in the order of these levels,
+// and by the names of the sensors.
+func (a *alarms) keysOf(of sensor.ID, levels []*level) (all []alarmKey) {
+	if !a.mayHave(roster.Hash(of.Device)) {
+		return nil
 	}
 
 	for key := range a.byKey {
 		if of.Covers(key.about) {
-			all = append(all, key.about)
+			all = append(all, key)
 		}
 	}
 
-	slices.SortFunc(all, func(a, b sensor.ID) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b alarmKey) int {
+		return cmp.Or(cmp.Compare(slices.Index(levels, a.level), slices.Index(levels, b.level)), cmp.Compare(a.about.Name, b.about.Name))
+	})
 
-	return slices.Compact(all)
+	return all
 }
 
 // set replaces the alarm of key.
 func (a *alarms) set(key alarmKey, k alarm) {
-	was, had := a.byKey[key]
-	a.count(key.level, was, -1)
-	a.count(key.level, k, 1)
-	n := int32(0)
-
-	switch has := k != (alarm{}); {
-	case has:
-		a.byKey[key] = k
-		if !had {
-			n = 1
-		}
-
-	case had:
+	before := len(a.byKey)
+	a.byKey[key] = k
+	if k == (alarm{}) {
 		delete(a.byKey, key)
-		n = -1
 	}
 
-	if n != 0 {
-		a.some.Add(n)
-		a.filter[roster.Hash(key.about.Device)%filterSize].Add(n)
-		if of := (ofDevice{key.about.Device, key.level}); key.about.Name != "" {
-			if a.sensors[of] += int(n); a.sensors[of] == 0 {
-				delete(a.sensors, of)
-			}
+	n := len(a.byKey) - before
+	if n == 0 {
+		return
+	}
+
+	a.some.Add(int32(n))
+	a.filter[roster.Hash(key.about.Device)%filterSize].Add(int32(n))
+	if of := (ofDevice{key.about.Device, key.level}); key.about.Name != "" {
+		if a.sensors[of] += n; a.sensors[of] == 0 {
+			delete(a.sensors, of)
 		}
-	}
-}
-
-func (a *alarms) count(l *level, k alarm, n int) {
-	counts := a.counts[l]
-	if counts == nil {
-		counts = new([4]int)
-		a.counts[l] = counts
-	}
-
-	add := func(what int) {
-		counts[what] += n
-		a.total[what] += n
-	}
-
-	switch k.Phase {
-	case rules.Pending:
-		add(pendingAlarms)
-	case rules.Open:
-		add(openAlarms)
-	}
-
-	switch {
-	case k.due.silence():
-		add(dueSilences)
-	case k.due != nil:
-		add(dueRecoveries)
 	}
 }
 
@@ -424,8 +373,8 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			Rule:   key.level.rule.Name,
 			Level:  key.level.Name,
 
-			Measured: key.level.measured,
-			Per:      key.level.per,
+			Measured: key.level.id.measured,
+			Per:      key.level.id.per,
 			Group:    ledger.Text(k.group),
 		}
 
@@ -456,6 +405,27 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 	}
 
 	return c
+}
+
+// content returns what the ledger has to hold of l.
+func (l *level) content() ledger.Level {
+	r := l.rule
+	return ledger.Level{
+		Rule:     r.Name,
+		Name:     l.Name,
+		Resolved: r.Resolved,
+		Below:    r.Below,
+		Field:    r.Field,
+		Window:   r.Window,
+		Silent:   r.Silent,
+		Is:       r.Is,
+		Measured: l.id.measured,
+		Per:      l.id.per,
+		Title:    r.Title,
+		Unit:     r.Unit,
+		Runbook:  r.Runbook,
+		Removed:  l.removed,
+	}
 }
 
 // savedReading returns what the ledger has to hold of a notice that is due.

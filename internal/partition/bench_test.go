@@ -24,7 +24,8 @@ import (
 // unread is a partition of which nothing but the ID is asked.
 type unread struct{ telemetry.Partition }
 
-func (unread) ID() string { return "0" }
+func (unread) ID() string                                   { return "0" }
+func (unread) Resumed() (c telemetry.Checkpoint, over bool) { return c, false }
 
 // nobody takes alerts and notifies nobody.
 type nobody struct{}
@@ -63,7 +64,7 @@ func benchRules(b testing.TB, set rules.Set) *Stream {
 		Roster: func(string) *roster.File { return nil },
 		Log:    zap.NewNop(),
 	}
-	return newStream(b.Context(), c, unread{}, "")
+	return New(b.Context(), c, unread{})
 }
 
 func batch(body string) []telemetry.Event {

@@ -509,7 +509,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 // group returns the value that an alarm of l shares with other members of an incident, if it opens now; empty if it
 // alerts by itself.
 func (v *evaluation) group(l *level) string {
-	if l.per == "" {
+	if l.id.per == "" {
 		return ""
 	}
 
@@ -534,14 +534,24 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 	//planted:muted-unsent skip
 	p.is.alertNext = p.followed // unless it is told now
 
-	if v.isMuted(l) {
-		counters.Quieted.Add(1)
-		return false
+	if v.evaluator.mutes() {
+		about := rules.Subject{
+			Device:   v.event.Device,
+			Sensor:   v.sensor,
+			Rule:     l.rule.Name,
+			Enqueued: v.event.Enqueued,
+			Text:     v.text,
+		}
+		//planted:message-mutes-nothing about.Text = func(string) string { return "" }
+		if v.evaluator.muted(&about) {
+			counters.Quieted.Add(1)
+			return false
+		}
 	}
 
 	p.is.alertNext = false
 	shared := p.is.group
-	if l.rule.Per != "" && l.per == "" {
+	if l.rule.Per != "" && l.id.per == "" {
 		if shared = rules.Shared(v.text(l.rule.Per)); shared == "" {
 			counters.Unshared.Add(1)
 		}
@@ -571,23 +581,6 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 	}
 
 	return p.receivers != 0
-}
-
-// isMuted reports whether alerts of l about the event are muted.
-func (v *evaluation) isMuted(l *level) bool {
-	if !v.evaluator.mutes() {
-		return false
-	}
-
-	about := rules.Subject{
-		Device:   v.event.Device,
-		Sensor:   v.sensor,
-		Rule:     l.rule.Name,
-		Enqueued: v.event.Enqueued,
-		Text:     v.text,
-	}
-	//planted:message-mutes-nothing about.Text = func(string) string { return "" }
-	return v.evaluator.muted(&about)
 }
 
 // alert starts the alert of p about the reading rd. It sets one field after the other because a literal would be copied,

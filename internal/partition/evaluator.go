@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
@@ -85,15 +83,14 @@ func (ev *Evaluator) compile() {
 		r.mildest = r.Levels[0].Limit
 		for j := range r.Levels {
 			l := &level{
-				Level:    &r.Levels[j],
-				rule:     r,
-				index:    uint8(len(ev.levels)),
-				rank:     len(r.Levels) - 1 - j,
-				place:    j,
-				measured: r.Measured(),
-				stats:    &ev.book.Counters.Levels[len(ev.levels)],
+				Level: &r.Levels[j],
+				rule:  r,
+				index: uint8(len(ev.levels)),
+				rank:  len(r.Levels) - 1 - j,
+				place: j,
+				stats: &ev.book.Counters.Levels[len(ev.levels)],
 			}
-			l.target(&ev.book)
+			l.target(&ev.book, r.Measured())
 			r.override = r.HasReferences()
 			r.levels = append([]*level{l}, r.levels...)
 			ev.levels = append(ev.levels, l)
@@ -147,7 +144,7 @@ func (ev *Evaluator) NoAlarms() []AlarmCounts {
 
 // hasIncidents reports whether alarms of some rule are members of incidents.
 func (ev *Evaluator) hasIncidents() bool {
-	return slices.ContainsFunc(ev.levels, func(l *level) bool { return l.per != "" })
+	return slices.ContainsFunc(ev.levels, func(l *level) bool { return l.id.per != "" })
 }
 
 // everybody returns all receivers, a bit for each.
@@ -190,27 +187,35 @@ type rule struct {
 type level struct {
 	*rules.Level
 	rule *rule
+	id   levelID
 	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
-	removed  time.Time
-	own      *delivery.Topic // of notices about a device
-	shared   *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
-	measured string          // its rule's Measured
-	per      string          // under which members of incidents share a value; empty if it has no incidents
-	place    int             // in its rule's Levels
-	index    uint8           // in Evaluator.levels; 0 unless it is configured
-	rank     int             // how many levels of its rule are higher
-	stats    *LevelCounters
+	removed time.Time
+	own     *delivery.Topic // of notices about a device
+	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
+	place   int             // in its rule's Levels
+	index   uint8           // in Evaluator.levels; 0 unless it is configured
+	rank    int             // how many levels of its rule are higher
+	stats   *LevelCounters
 }
 
-// target sets the topics of l, and what its incidents are by.
-func (l *level) target(c *Rulebook) {
+// A levelID tells a level from all others, also those that are not configured any more.
+type levelID struct {
+	rule, name string
+	silence    bool
+	measured   string // rules.Rule.Measured
+	per        string // under which members of incidents share a value; empty if it has no incidents
+}
+
+// target sets the topics of l, and its id.
+func (l *level) target(c *Rulebook, measured string) {
+	l.id = levelID{rule: l.rule.Name, name: l.Name, silence: l.rule.Silence(), measured: measured}
 	l.own = l.topic(c, l.rule.Alone())
 	if l.rule.Per != "" {
 		l.shared = l.topic(c, l.rule.Rule)
 	}
 
 	if l.rule.Grouped() {
-		l.per = l.rule.Per
+		l.id.per = l.rule.Per
 	}
 }
 
@@ -277,35 +282,6 @@ func suffix(r *rules.Rule, level string) string {
 	return s
 }
 
-// lastElement is behind all elements of a message: 0 if a message has one for l.
-func (l *level) lastElement() int {
-	if l.measured == "" {
-		return 0
-	}
-	return math.MaxInt32
-}
-
-// content returns what the ledger has to hold of l.
-func (l *level) content() ledger.Level {
-	r := l.rule
-	return ledger.Level{
-		Rule:     r.Name,
-		Name:     l.Name,
-		Resolved: r.Resolved,
-		Below:    r.Below,
-		Field:    r.Field,
-		Window:   r.Window,
-		Silent:   r.Silent,
-		Is:       r.Is,
-		Measured: l.measured,
-		Per:      l.per,
-		Title:    r.Title,
-		Unit:     r.Unit,
-		Runbook:  r.Runbook,
-		Removed:  l.removed,
-	}
-}
-
 // Counters count what became of the events of a replica's partitions since it started. They may be read at any time.
 type Counters struct {
 	Events   [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
@@ -338,15 +314,4 @@ type LevelCounters struct {
 	Cleared   atomic.Int64 // alarms
 	Sent      atomic.Int64 // alerts that a receiver took
 	Recovered atomic.Int64 // recoveries that a receiver took
-}
-
-// countAlarm counts an alarm that has opened or ended.
-func countAlarm(key alarmKey, was, is rules.State) {
-	switch open := is.Phase == rules.Open; {
-	case open == (was.Phase == rules.Open):
-	case open:
-		key.level.stats.Opened.Add(1)
-	default:
-		key.level.stats.Cleared.Add(1)
-	}
 }

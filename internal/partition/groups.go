@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -99,13 +100,6 @@ func (g *group) about() notify.Incident {
 	return notify.Incident{ID: g.incident, Began: g.began, Members: g.members, First: g.first.String()}
 }
 
-// ending notes that r ended a member of g, which may be nil.
-func (g *group) ending(r delivery.Reading) {
-	if g != nil {
-		g.last = &r
-	}
-}
-
 // groupOf returns the group of a value, which it makes if there is none.
 func (reg *register) groupOf(l *level, value string) *group {
 	key := l.groupKey(value)
@@ -168,7 +162,13 @@ func (reg *register) leave(g *group, who sensor.ID) {
 	}
 
 	g.incident = ""
-	reg.dropAlert(g)
+	if g.alert != nil { // it must not go out any more
+		reg.withdraw(g, g.alert.notice)
+		if g.alert.holds {
+			reg.mark.held.Release(&g.alert.hold)
+		}
+		g.alert, g.more = nil, 0
+	}
 	reg.rewrite(g)
 }
 
@@ -265,20 +265,6 @@ func (reg *register) giveAlert(g *group) {
 	reg.out.Give(g.key, &a.notice.Notice)
 }
 
-// dropAlert has the alert of g, if there is one, not go out any more.
-func (reg *register) dropAlert(g *group) {
-	if g.alert == nil {
-		return
-	}
-
-	reg.withdraw(g, g.alert.notice)
-	if g.alert.holds {
-		reg.mark.held.Release(&g.alert.hold)
-	}
-
-	g.alert, g.more = nil, 0
-}
-
 // dropEnd has the end that is due of g, if there is one, not go out any more.
 func (reg *register) dropEnd(g *group) {
 	if g.due == nil {
@@ -362,15 +348,6 @@ func (reg *register) settleGroup(key delivery.Key, n *delivery.Notice) {
 	}
 }
 
-// readTo returns up to which event the members of g are known.
-func (reg *register) readTo(g *group) incident.Position {
-	at := later(g.heard, reg.mark.last)
-	if at.Offset == "" {
-		return incident.Position{Log: reg.logName, Sequence: -1}
-	}
-	return incident.Position{Log: logName(at.Generation, reg.id), Sequence: at.Sequence}
-}
-
 // A groupWork is what is to be written in the record of a group: an entry, or that an end is closed.
 type groupWork struct {
 	group *group
@@ -404,12 +381,12 @@ func (reg *register) takeGroup(g *group) (w groupWork, any bool) {
 	switch {
 	case g.stale:
 		g.stale = false
-		w.entry = incident.Entry{
-			Members:  g.members,
-			First:    g.first.String(),
-			Since:    fromMicros(g.since),
-			Position: reg.readTo(g),
+		at := incident.Position{Log: reg.logName, Sequence: -1}
+		if read := later(g.heard, reg.mark.last); read.Offset != "" { // up to there the members are known
+			at = incident.Position{Log: logName(read.Generation, reg.id), Sequence: read.Sequence}
 		}
+
+		w.entry = incident.Entry{Members: g.members, First: g.first.String(), Since: fromMicros(g.since), Position: at}
 		return w, true
 
 	case g.due != nil && g.due.closes:
@@ -426,24 +403,30 @@ func (reg *register) takeGroup(g *group) (w groupWork, any bool) {
 	return w, false
 }
 
-// failedGroup notes that what was to be written may not have been.
-func (reg *register) failedGroup(w groupWork) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	w.group.stale = w.group.stale || w.end == incident.End{}
-}
+// writeGroup writes what takeGroup returned, and notes what the record says then.
+func (reg *register) writeGroup(ctx context.Context, records Incidents, w groupWork) error {
+	var err error
+	var result incident.Result
+	isEnd := w.end != incident.End{}
+	if isEnd {
+		err = records.Close(ctx, w.group.of(), w.end)
+	} else {
+		result, err = records.Sync(ctx, w.group.of(), reg.id, w.entry)
+	}
 
-// wroteGroup notes what the record says after it was written.
-func (reg *register) wroteGroup(w groupWork, result incident.Result) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	g := w.group
-	if w.end != (incident.End{}) {
+	switch {
+	case err != nil: // it may have been written, or not
+		g.stale = g.stale || !isEnd
+		return err
+	case isEnd:
 		if g.due != nil && g.due.end == w.end {
 			g.due = nil
 			reg.alarms.history.edited = true
 		}
-		return
+		return nil
 	}
 
 	if g.lacking {
@@ -454,7 +437,7 @@ func (reg *register) wroteGroup(w groupWork, result incident.Result) {
 	g.counted, g.written, g.behind = w.entry.Members, time.Now(), result.Behind
 	if g.stale { // it says nothing of what has changed since
 		reg.lack(g, g.changed)
-		return
+		return nil
 	}
 
 	switch {
@@ -470,6 +453,8 @@ func (reg *register) wroteGroup(w groupWork, result incident.Result) {
 	case result.End != incident.End{}:
 		reg.endGroup(g, result.End, result.Began)
 	}
+
+	return nil
 }
 
 // recount has records written that a former owner was further with, and that have had another number of members for a
@@ -497,8 +482,8 @@ func (reg *register) addEnds(to *ledger.Content) {
 		to.Ends = append(to.Ends, ledger.End{
 			Rule:     l.rule.Name,
 			Level:    l.Name,
-			Measured: l.measured,
-			Per:      l.per,
+			Measured: l.id.measured,
+			Per:      l.id.per,
 			Silence:  l.rule.Silence(),
 			Value:    ledger.Text(g.key.About.Device),
 			Incident: g.due.end.Incident,
@@ -509,10 +494,7 @@ func (reg *register) addEnds(to *ledger.Content) {
 			Reading:  savedReading(&g.due.notice.Notice),
 		})
 
-		is := func(other ledger.Level) bool {
-			return reg.level(other.Rule, other.Name, other.Silent > 0, other.Measured, other.Per) == l
-		}
-		if !slices.ContainsFunc(to.Levels, is) {
+		if !slices.ContainsFunc(to.Levels, func(other ledger.Level) bool { return idOf(&other) == l.id }) {
 			to.Levels = append(to.Levels, l.content())
 		}
 	}
@@ -521,8 +503,8 @@ func (reg *register) addEnds(to *ledger.Content) {
 // restoreEnd makes an end due that the ledger has, unless the group has members. The caller holds reg.mu, and has restored
 // all alarms.
 func (reg *register) restoreEnd(from ledger.End) {
-	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured, from.Per)
-	if l == nil || l.per == "" {
+	l := reg.level(levelID{from.Rule, from.Level, from.Silence, from.Measured, from.Per})
+	if l == nil || l.id.per == "" {
 		return
 	}
 

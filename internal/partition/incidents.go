@@ -79,50 +79,6 @@ func (s *Stream) writeIncident(g *group) {
 	}
 }
 
-// writeGroup writes what takeGroup returned.
-func (reg *register) writeGroup(ctx context.Context, records Incidents, w groupWork) (err error) {
-	var result incident.Result
-	if w.end != (incident.End{}) {
-		err = records.Close(ctx, w.group.of(), w.end)
-	} else {
-		result, err = records.Sync(ctx, w.group.of(), reg.id, w.entry)
-	}
-
-	if err != nil {
-		reg.failedGroup(w)
-		return err
-	}
-
-	reg.wroteGroup(w, result)
-
-	return nil
-}
-
-// mayClaimIncident is MayClaim for a notice of an incident.
-func (s *Stream) mayClaimIncident(key delivery.Key, n *delivery.Notice) error {
-	reg := s.register
-	reg.mu.Lock()
-	g := reg.groups[key]
-	unwritten := g == nil || g.stale || g.writing
-	gathers := g != nil && time.Since(g.opened) < gathering
-	reg.mu.Unlock()
-
-	switch {
-	case n.Incident.Over && s.refreshing() > 0:
-		return errRefreshing
-	case n.Incident.Over:
-		return nil
-	case unwritten:
-		return errNotWritten
-	case key.Topic.Silence && gathers:
-		return errGathering
-	case key.Topic.Silence && !s.proven(key, n):
-		return errUnproven
-	}
-
-	return nil
-}
-
 // maySendIncident is MaySend for a notice of an incident, which is due, of a partition that is ours: the record, read under
 // the claim, must say the same. Else an alert begins anew, and an end is dropped.
 func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *delivery.Notice) (*notify.Incident, error) {
@@ -256,7 +212,7 @@ func (reg *register) endOverdue(all []incident.Listed) {
 // levelOf returns the level whose members a group has; nil if there is none.
 func (e *Evaluator) levelOf(g incident.Group) *level {
 	for _, l := range e.levels {
-		if l.per != "" && (&group{level: l, key: l.groupKey(g.Value)}).of() == g {
+		if l.id.per != "" && (&group{level: l, key: l.groupKey(g.Value)}).of() == g {
 			return l
 		}
 	}

@@ -26,20 +26,33 @@ var (
 )
 
 // MayClaim implements delivery.Owner. The key must not be claimed for a due notice while the ledger does not
-// answer, or while it is not proven, or not any more, that the device is silent.
+// answer, while it is not proven, or not any more, that the device is silent, or before the record of an incident has what
+// its alert is about.
 func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
-	switch {
-	case n == nil:
+	if n == nil {
 		return nil
+	}
+
+	isAlert := n.Silent() || n.Incident != nil && !n.Incident.Over
+	switch {
 	case s.owner.unanswered():
 		return errUnanswered
-	case n.Incident != nil:
-		return s.mayClaimIncident(key, n)
-	case n.Silent() && !s.proven(key, n):
-		return errUnproven
 	//planted:recovery-while-former-posts case false
-	case !n.Silent() && s.refreshing() > 0:
+	case !isAlert && s.refreshing() > 0:
 		return errRefreshing
+	case isAlert && key.Topic.Silence && !s.proven(key, n):
+		return errUnproven
+	case !isAlert, n.Incident == nil:
+		return nil
+	}
+
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
+	switch g := s.register.groups[key]; {
+	case g == nil || g.stale || g.writing:
+		return errNotWritten
+	case key.Topic.Silence && time.Since(g.opened) < gathering:
+		return errGathering
 	}
 
 	return nil

@@ -39,7 +39,8 @@ func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Re
 		})
 	}
 
-	reg := newRegister(ev, id, logName(generation, id), 0, watched)
+	reg := newRegister(ev, id, logName(generation, id), 0)
+	reg.changed = watched
 	reg.watch(nil, zap.NewNop())
 	return &Recorded{reg}
 }

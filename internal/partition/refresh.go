@@ -76,7 +76,10 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 // isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Whether a mute that asks for
 // properties of messages is in force shows at the last reading that it held back. The caller holds reg.mu.
 func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
-	held := k.alertNext && !reg.isUnderHigher(key) || k.member() != "" // a receiver is told of its incident
+	isHigherOpen := slices.ContainsFunc(key.level.rule.levels, func(l *level) bool {
+		return l.rank < key.level.rank && reg.alarms.byKey[alarmKey{key.about, l}].Phase == rules.Open
+	})
+	held := k.alertNext && !isHigherOpen || k.member() != "" // a receiver is told of its incident
 	if k.Phase != rules.Open || held || !key.level.removed.IsZero() {
 		return false
 	}
@@ -86,13 +89,6 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 		Sensor:   key.about.Name,
 		Rule:     key.level.rule.Name,
 		Enqueued: reg.storeTime(),
-	})
-}
-
-// isUnderHigher reports whether a higher level than that of key is open for the same device. The caller holds reg.mu.
-func (reg *register) isUnderHigher(key alarmKey) bool {
-	return slices.ContainsFunc(key.level.rule.levels, func(l *level) bool {
-		return l.rank < key.level.rank && reg.alarms.byKey[alarmKey{key.about, l}].Phase == rules.Open
 	})
 }
 

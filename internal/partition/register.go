@@ -11,7 +11,6 @@ import (
 	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
-	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -25,7 +24,7 @@ type register struct {
 	id        string
 	logName   string                                  // of the partition: see logName
 	out       Outgoing                                // who brings notices to receivers
-	changed   func(key alarmKey, was, is rules.State) // is called with each alarm that changes
+	changed   func(key alarmKey, was, is rules.State) // is called with each alarm that changes; may be nil
 	crowded   func(device, rule string)               // is called for alerts without state, because of maxSensors
 	// unread is called with each event without a reading that should have one, and with the position before it
 	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
@@ -68,23 +67,20 @@ type lastOwner struct {
 }
 
 // newRegister returns one without alarms. out, and whom watch watches, are set before the first event.
-func newRegister(
-	ev *Evaluator,
-	id, logName string,
-	maxChanges int,
-	changed func(key alarmKey, was, is rules.State),
-) *register {
+func newRegister(ev *Evaluator, id, logName string, maxChanges int) *register {
 	return &register{
 		evaluator: ev,
 		id:        id,
 		logName:   logName,
-		changed:   changed,
 		crowded:   func(string, string) {},
 		unread:    func(telemetry.Position, *telemetry.Event, telemetry.Reason) {},
 		message:   ev.newMessage(),
-		alarms:    newAlarms(maxChanges),
-		groups:    map[delivery.Key]*group{},
-		regroups:  make(chan struct{}, 1),
+
+		unreadable: unreadables{},
+
+		alarms:   newAlarms(maxChanges),
+		groups:   map[delivery.Key]*group{},
+		regroups: make(chan struct{}, 1),
 	}
 }
 
@@ -105,11 +101,10 @@ func logName(generation, partition string) string {
 // levels returns those that are configured, and then those that were and had alarms. The caller holds reg.mu.
 func (reg *register) levels() []*level { return slices.Concat(reg.evaluator.levels, reg.removed) }
 
-// level returns one of reg.levels by its name, kind, how its rule takes messages apart, and what its incidents are by; nil
-// if there is none.
-func (reg *register) level(rule, name string, silence bool, measured, per string) *level {
+// level returns one of reg.levels; nil if there is none.
+func (reg *register) level(id levelID) *level {
 	for _, l := range reg.levels() {
-		if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured == measured && l.per == per {
+		if l.id == id {
 			return l
 		}
 	}
@@ -143,7 +138,17 @@ func (reg *register) become(key alarmKey, next alarm) {
 	was := reg.alarms.byKey[key]
 	reg.alarms.set(key, next)
 	reg.regroup(key, was, next)
-	reg.changed(key, was.State, next.State)
+	switch isOpen := next.Phase == rules.Open; {
+	case isOpen == (was.Phase == rules.Open):
+	case isOpen:
+		key.level.stats.Opened.Add(1)
+	default:
+		key.level.stats.Cleared.Add(1)
+	}
+
+	if reg.changed != nil {
+		reg.changed(key, was.State, next.State)
+	}
 
 	if next.due == was.due {
 		return
@@ -166,16 +171,25 @@ func (reg *register) give(key alarmKey) {
 	}
 }
 
-// giveAll has all notices that are due go to their receivers.
-func (reg *register) giveAll() {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	reg.behind = false
-	for key := range reg.alarms.byKey {
-		reg.give(key)
-	}
-	for _, g := range reg.groups {
-		reg.giveEnd(g)
+// An unsavedSilence is one that the ledger in the store does not hold yet.
+type unsavedSilence struct {
+	key alarmKey
+	due *dueNotice
+}
+
+// saved starts the deliveries of silences that the ledger in the store now holds. The caller holds reg.mu.
+func (reg *register) saved(silences []unsavedSilence) {
+	for _, o := range silences {
+		o.due.saved = true
+		switch k := reg.alarms.byKey[o.key]; {
+		case k.due == o.due:
+			reg.give(o.key)
+		case k.unsaved == o.due:
+			k.unsaved = nil
+			reg.alarms.history.keep(o.key, k)
+			reg.become(o.key, k)
+			reg.alertSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
+		}
 	}
 }
 
@@ -186,22 +200,20 @@ func (reg *register) change(key alarmKey, next alarm) {
 }
 
 // recovery returns the notice that an alarm of l, which was open, has ended, with the reading r or a part of its place in
-// a log; nil if nobody was alerted, or there is no room for it. Who was alerted gets it, whatever receivers ask for now.
+// a log; nil if nobody was alerted. Who was alerted gets it, whatever receivers ask for now.
 func (reg *register) recovery(
 	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
 ) *dueNotice {
 	if was.group != "" { // people are told of the incident's end
-		reg.groups[l.groupKey(was.group)].ending(r)
+		if g := reg.groups[l.groupKey(was.group)]; g != nil {
+			g.last = &r
+		}
 		return nil
 	}
 
 	receivers := was.alerted & reg.evaluator.everybody()
 	//planted:recovery-by-filter receivers = reg.evaluator.wanting(l)
-	switch {
-	case !l.rule.Resolved || receivers == 0:
-		return nil
-	case reg.alarms.total[dueRecoveries] >= maxAlarms:
-		reg.evaluator.book.Counters.Untracked.Add(1)
+	if !l.rule.Resolved || receivers == 0 {
 		return nil
 	}
 
@@ -234,73 +246,6 @@ func (reg *register) storeTime() time.Time {
 	return reg.last.untilStore.Add(time.Since(reg.last.until))
 }
 
-// alarmsOf returns the alarms of a sensor, or of a device with all of its sensors.
-func (reg *register) alarmsOf(of sensor.ID) (all []AlarmState) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for _, key := range reg.keysOf(of) {
-		k := reg.alarms.byKey[key]
-		all = append(all, k.state(reg.id, key))
-	}
-
-	return all
-}
-
-// count adds the alarms to counts, which are those of each level in the order of the rules.
-func (reg *register) count(counts []AlarmCounts, groups map[delivery.Key]bool) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for i, l := range reg.evaluator.levels {
-		n := reg.alarms.counts[l]
-		if n == nil {
-			continue
-		}
-
-		counts[i].Pending += n[pendingAlarms]
-		counts[i].Open += n[openAlarms]
-		counts[i].Due += n[dueRecoveries]
-	}
-
-	for key, g := range reg.groups {
-		if g.members > 0 && g.level.removed.IsZero() && !groups[key] {
-			groups[key] = true
-			counts[g.level.index].Incidents++
-		}
-	}
-}
-
-// open appends the open alarms.
-func (reg *register) open(all []AlarmState) []AlarmState {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for key, k := range reg.alarms.byKey {
-		if k.Phase == rules.Open {
-			all = append(all, k.state(reg.id, key))
-		}
-	}
-
-	return all
-}
-
-// reached notes that events from sequence number first up to p were read, and what is due of them decided.
-func (reg *register) reached(first int64, p telemetry.Position, enqueued time.Time) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	if reg.readUntil.IsZero() {
-		reg.first = first
-	}
-
-	reg.mark.read(p)
-	reg.readUntil = enqueued
-}
-
-// lastSequence returns the sequence number of the last event read.
-func (reg *register) lastSequence() int64 {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	return reg.mark.last.Sequence
-}
-
 // A watermark is what a partition's reader says of the position up to which everything is settled.
 type watermark struct {
 	held delivery.Holds // events that hold it, but for those of deliveries
@@ -321,20 +266,6 @@ func placeOf(p telemetry.Position) delivery.Place {
 	}
 
 	return at
-}
-
-// positionOf returns the position that a place in the log of a generation is.
-func positionOf(at delivery.Place, generation string) telemetry.Position {
-	if at.Offset == "" {
-		return telemetry.Position{}
-	}
-
-	p := telemetry.Position{Generation: generation, Sequence: at.Sequence, Offset: at.Offset}
-	if at.Time != none {
-		p.Time = time.Unix(0, at.Time).UTC()
-	}
-
-	return p
 }
 
 // read records that events up to p were read, and out has their alerts.
@@ -359,7 +290,17 @@ func (w *watermark) before(place delivery.Place) telemetry.Position {
 	if w.last.Offset == "" || place.Sequence >= w.last.Sequence {
 		return w.last
 	}
-	return positionOf(place, w.last.Generation)
+
+	if place.Offset == "" {
+		return telemetry.Position{}
+	}
+
+	p := telemetry.Position{Generation: w.last.Generation, Sequence: place.Sequence, Offset: place.Offset}
+	if place.Time != none {
+		p.Time = time.Unix(0, place.Time).UTC()
+	}
+
+	return p
 }
 
 // Pauses after failures in a row grow between these.

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"slices"
 
 	"alertworker/internal/delivery"
@@ -66,7 +67,7 @@ func (reg *register) savedRemovals(n int) {
 // reports whether there were any. The caller holds reg.mu.
 func (reg *register) endAlarms(of sensor.ID) (any bool) {
 	now := micros(reg.storeTime())
-	for _, key := range reg.keysOf(of) {
+	for _, key := range reg.alarms.keysOf(of, reg.levels()) {
 		k, l := reg.alarms.byKey[key], key.level
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
@@ -83,21 +84,6 @@ func (reg *register) endAlarms(of sensor.ID) (any bool) {
 	}
 
 	return any
-}
-
-// keysOf returns the keys of the alarms of a sensor, or of a device with all of its sensors, in the order of the rules
-// and levels, and then those that are not configured any more. The caller holds reg.mu.
-func (reg *register) keysOf(of sensor.ID) (all []alarmKey) {
-	sensors := reg.alarms.sensorsOf(of)
-	for _, l := range reg.levels() {
-		for _, about := range sensors {
-			if key := (alarmKey{about, l}); reg.alarms.byKey[key] != (alarm{}) {
-				all = append(all, key)
-			}
-		}
-	}
-
-	return all
 }
 
 // changeBehind records that an alarm becomes k behind the last event read, and returns k: while an alert about an earlier
@@ -125,20 +111,19 @@ func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
 func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	open := func(l *level) bool {
-		n := reg.alarms.counts[l]
-		return n != nil && n[openAlarms] > 0
-	}
-	//planted:removed-at-once if !slices.ContainsFunc(reg.removed, open)
-	if !slices.ContainsFunc(reg.removed, open) || !reg.evaluator.book.Alike(reg.last.until) {
-		return
-	}
-
+	isAlike := false
 	now := micros(reg.storeTime())
 	for key, k := range reg.alarms.byKey {
-		if !key.level.removed.IsZero() && k.Phase == rules.Open {
-			reg.end(key, now, false)
+		if key.level.removed.IsZero() || k.Phase != rules.Open {
+			continue
 		}
+
+		//planted:removed-at-once isAlike = true
+		if isAlike = isAlike || reg.evaluator.book.Alike(reg.last.until); !isAlike {
+			return
+		}
+
+		reg.end(key, now, false)
 	}
 }
 
@@ -150,50 +135,35 @@ func (reg *register) end(key alarmKey, now int64, forgotten bool) {
 	reg.change(key, reg.ended(key, now, forgotten))
 }
 
-// ended returns what end leaves of the open alarm of key. The caller holds reg.mu.
+// ended returns what end leaves of the open alarm of key: a recovery about the end of a silence, or about the last event
+// read, so that no alert was about a later one. The caller holds reg.mu.
 func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
-	due := reg.endOf(key.level, reg.alarms.byKey[key], now)
+	l, was := key.level, reg.alarms.byKey[key]
+	r := delivery.Reading{Value: was.value, Limit: was.limit, Since: was.Since.Hub}
+	log, part, raised := was.log, throttle.End, now
+	if l.rule.Silence() {
+		r.Enqueued, r.Sequence = now, was.sequence
+		raised = reg.noticedAt(now)
+	} else {
+		last := reg.mark.last
+		if last == (telemetry.Position{}) {
+			last = reg.alarms.history.position
+		}
+
+		log, part = logName(last.Generation, reg.id), throttle.Event
+		r.Enqueued, r.Sequence = micros(last.Time), last.Sequence
+		if l.id.measured != "" { // behind all elements of the message
+			r.Element = math.MaxInt32
+		}
+	}
+
+	due := reg.recovery(l, was, log, part, r)
 	if due != nil {
+		due.RaisedAt = raised
 		due.Forgotten = forgotten
 	}
 
 	return alarm{due: due}
-}
-
-// endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the
-// last event read, so that no alert was about a later one.
-func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
-	if l.rule.Silence() {
-		due := reg.recovery(l, was, was.log, throttle.End, delivery.Reading{
-			Limit:    was.limit,
-			Enqueued: now,
-			Sequence: was.sequence,
-			Since:    was.Since.Hub,
-		})
-		if due != nil {
-			due.RaisedAt = reg.noticedAt(now)
-		}
-		return due
-	}
-
-	last := reg.mark.last
-	if last == (telemetry.Position{}) {
-		last = reg.alarms.history.position
-	}
-
-	due := reg.recovery(l, was, logName(last.Generation, reg.id), throttle.Event, delivery.Reading{
-		Value:    was.value,
-		Limit:    was.limit,
-		Enqueued: micros(last.Time),
-		Sequence: last.Sequence,
-		Element:  l.lastElement(),
-		Since:    was.Since.Hub,
-	})
-	if due != nil {
-		due.RaisedAt = now
-	}
-
-	return due
 }
 
 // noticedAt returns when something is noticed of a silence, in Unix µs, that is known of a time: never earlier than what was

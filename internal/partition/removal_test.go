@@ -49,7 +49,7 @@ func exactEvaluator(t *testing.T) *Evaluator {
 // own.
 func newExactReader(ev *Evaluator, meanwhile func(before, at telemetry.Position)) *exactReader {
 	r := &exactReader{}
-	reg := newRegister(ev, "0", "log", 20, func(alarmKey, rules.State, rules.State) {})
+	reg := newRegister(ev, "0", "log", 20)
 	reg.out = &r.out
 	reg.last.until, reg.last.untilStore = time.Now(), time.Now()
 	reg.last.mayHaveRead = math.MaxInt64 // everybody may have been alerted, as the next owner will take it
@@ -135,7 +135,6 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 			r.register.message.evaluate(r.register, log[1].Position) // the critical level ends, and the warning alerts
 			r.register.mark.read(log[2].Position)
 			forget(r)
-			r.register.reached(3, log[2].Position, log[2].Enqueued)
 
 			p, _ := r.register.alarms.history.reach(exactPosition(2)) // that alert is not settled
 			if got, want := restart(ev, r.register.alarms.history.content(p), log), r.decided(p.Sequence); !slices.Equal(got, want) {

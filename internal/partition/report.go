@@ -60,7 +60,14 @@ func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	s.register.batch.Lock()
 	d.Unreadable = cmp.Or(s.register.unreadable.of(of.Device), d.Unreadable)
 	s.register.batch.Unlock()
-	alarms := s.register.alarmsOf(of)
+
+	var alarms []AlarmState
+	s.register.mu.Lock()
+	for _, key := range s.register.alarms.keysOf(of, s.register.levels()) {
+		alarms = append(alarms, s.register.alarms.byKey[key].state(s.register.id, key))
+	}
+	s.register.mu.Unlock()
+
 	d.Deliveries = append(d.Deliveries, s.deliveries(of, alarms)...)
 	for _, a := range alarms {
 		a.Waits = s.box.NextReminders(a.sending, a.repeat)
@@ -131,7 +138,7 @@ func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
 	s.register.batch.Lock() // between two batches of events
 	defer s.register.batch.Unlock()
 	if of.Name == "" {
-		delete(s.register.unreadable.devices, roster.Hash(of.Device))
+		delete(s.register.unreadable, roster.Hash(of.Device))
 	}
 
 	saved := s.register.remove(of, s.register.unheard.Forget(of))
@@ -233,11 +240,43 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 
 // Count adds the alarms of s to all, which NoAlarms has made, and their groups to those that are counted already.
 func (s *Stream) Count(all []AlarmCounts, groups map[delivery.Key]bool) {
-	s.register.count(all, groups)
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
+	for key, k := range s.register.alarms.byKey {
+		if !key.level.removed.IsZero() {
+			continue
+		}
+
+		switch of := &all[key.level.index]; {
+		case k.Phase == rules.Pending:
+			of.Pending++
+		case k.Phase == rules.Open:
+			of.Open++
+		default:
+			of.Due++
+		}
+	}
+
+	for key, g := range s.register.groups {
+		if g.members > 0 && g.level.removed.IsZero() && !groups[key] {
+			groups[key] = true
+			all[g.level.index].Incidents++
+		}
+	}
 }
 
 // Open appends the open alarms of s to all.
-func (s *Stream) Open(all []AlarmState) []AlarmState { return s.register.open(all) }
+func (s *Stream) Open(all []AlarmState) []AlarmState {
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
+	for key, k := range s.register.alarms.byKey {
+		if k.Phase == rules.Open {
+			all = append(all, k.state(s.register.id, key))
+		}
+	}
+
+	return all
+}
 
 // A DeviceState is what a worker knows of one device: its alarms, when it was heard, and its alerts that are not settled.
 type DeviceState struct {

@@ -29,7 +29,10 @@ const (
 func (s *Stream) watch() {
 	w := s.register.unheard
 	s.register.mu.Lock()
-	waiting := s.register.alarms.total[dueSilences] > 0
+	waiting := false
+	for _, k := range s.register.alarms.byKey {
+		waiting = waiting || k.due.silence()
+	}
 	s.register.mu.Unlock()
 	q := w.Look(time.Now(), waiting)
 	if q.Hub {
@@ -204,7 +207,7 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 	}
 
 	k.alerted = receivers | s.alarms.byKey[key].due.receivers()
-	if l.per != "" && fell.Outage == nil && s.mayJoin(l, fell.Shared) {
+	if l.id.per != "" && fell.Outage == nil && s.mayJoin(l, fell.Shared) {
 		k.group = fell.Shared
 	}
 
@@ -321,28 +324,6 @@ func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueN
 	return reg.recovery(l, was, reg.logName, throttle.Event, about)
 }
 
-// An unsavedSilence is one that the ledger in the store does not hold yet.
-type unsavedSilence struct {
-	key alarmKey
-	due *dueNotice
-}
-
-// saved starts the deliveries of silences that the ledger in the store now holds. The caller holds reg.mu.
-func (reg *register) saved(silences []unsavedSilence) {
-	for _, o := range silences {
-		o.due.saved = true
-		switch k := reg.alarms.byKey[o.key]; {
-		case k.due == o.due:
-			reg.give(o.key)
-		case k.unsaved == o.due:
-			k.unsaved = nil
-			reg.alarms.history.keep(o.key, k)
-			reg.become(o.key, k)
-			reg.alertSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
-		}
-	}
-}
-
 // quiet returns what absence.Rule.Quiet is of r.
 func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
 	text := func(name string) string {
@@ -408,8 +389,7 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
 // outagePartition is the partition that reports outages of the whole hub. Every hub has it.
 const outagePartition = "0"
 
-// watch has reg know who has fallen silent, by a roster that is kept in file, and of whom nothing can be read, whom it
-// names in log.
+// watch has reg know who has fallen silent, by a roster that is kept in file.
 func (reg *register) watch(file *roster.File, log *zap.Logger) {
 	watched := make([]absence.Rule, len(reg.evaluator.silences))
 	for i, r := range reg.evaluator.silences {
@@ -430,5 +410,4 @@ func (reg *register) watch(file *roster.File, log *zap.Logger) {
 	}
 
 	reg.unheard = absence.New(watched, silenceAlarms{reg}, hub, file, log)
-	reg.unreadable = unreadables{partition: reg.id, log: log, devices: map[uint64]*unreadable{}}
 }

@@ -65,9 +65,11 @@ type Stream struct {
 	ledgers LedgerState
 }
 
-// newStream returns the stream of a partition. It must be drained after ctx has ended.
-func newStream(ctx context.Context, c Config, p telemetry.Partition, logName string) *Stream {
+// New returns the stream of p, which belongs to this replica until ctx ends. It is to be run, once.
+func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
 	id := p.ID()
+	resumed, _ := p.Resumed()
+	log := logName(resumed.Generation, id)
 	s := &Stream{
 		config:    c,
 		partition: p,
@@ -87,8 +89,11 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 		work:    &s.work,
 	}
 
-	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges, countAlarm)
-	reg.crowded = s.warnCrowded
+	reg := newRegister(c.Evaluator, id, log, c.MaxChanges)
+	reg.crowded = func(device, rule string) {
+		s.warn(fmt.Sprintf("more than %d sensors of device %q are not normal by rule %s: alerts about more of them share the "+
+			"device's own window, and have no recoveries", maxSensors, device, rule), nil)
+	}
 	reg.unread = s.logUnread
 	reg.watch(c.Roster(id), s.log)
 	s.register = reg
@@ -96,7 +101,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 		Owner:  s,
 		Name:   id,
 		IDs:    c.Evaluator.IDs(id),
-		Log:    logName,
+		Log:    log,
 		Logger: s.log,
 	})
 	reg.out = s.box
@@ -112,24 +117,12 @@ func (s *Stream) lose() { s.stop(telemetry.ErrLost) }
 // warn logs what may affect every partition at the same time, at most every 10 s.
 func (s *Stream) warn(msg string, err error) { s.config.Dispatcher.Warn(s.log, msg, err) }
 
-// warnCrowded logs that a device has too many sensors that are not normal.
-func (s *Stream) warnCrowded(device, rule string) {
-	s.warn(fmt.Sprintf("more than %d sensors of device %q are not normal by rule %s: alerts about more of them share the "+
-		"device's own window, and have no recoveries", maxSensors, device, rule), nil)
-}
-
 // signal sends to c unless a signal is pending. It never blocks.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// New returns the stream of p, which belongs to this replica until ctx ends. It is to be run, once.
-func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
-	resumed, _ := p.Resumed()
-	return newStream(ctx, c, p, logName(resumed.Generation, p.ID()))
 }
 
 // Run processes the partition until the context of New ends or the partition fails. When it returns, none of its
@@ -152,7 +145,13 @@ func (s *Stream) Run() error {
 	}
 
 	s.stop(err)
-	s.drain()
+	s.box.Close() // nothing may be given to it any more
+	late := time.AfterFunc(s.config.DrainTimeout, s.cut)
+	s.box.Wait()
+	s.work.Wait()
+	late.Stop()
+	s.cut()
+
 	//planted:checkpoint-of-the-lost if !begun
 	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
 		return nil // the next owner continues from our last checkpoint
@@ -228,18 +227,6 @@ func (s *Stream) logUnread(_ telemetry.Position, e *telemetry.Event, reason tele
 	line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
 }
 
-// drain ends s.ctx, drops the deliveries that wait and waits for the attempts under way, which
-// it cancels after DrainTimeout. Nothing may be admitted any more.
-func (s *Stream) drain() {
-	s.stop(nil)
-	s.box.Close()
-	late := time.AfterFunc(s.config.DrainTimeout, s.cut)
-	s.box.Wait()
-	s.work.Wait()
-	late.Stop()
-	s.cut()
-}
-
 // take decodes events in order and decides about those that may matter to a rule. This is the hot
 // path.
 func (reg *register) take(events []telemetry.Event) {
@@ -272,7 +259,7 @@ func (reg *register) take(events []telemetry.Event) {
 		n[reason]++
 		switch {
 		case reason.HasReading():
-			delete(reg.unreadable.devices, hash)
+			delete(reg.unreadable, hash)
 			isDecided := !matters && !reg.alarms.mayHave(hash) || e.NotAfter(reg.last.settled)
 			if isDecided {
 				break
@@ -287,7 +274,7 @@ func (reg *register) take(events []telemetry.Event) {
 			reg.mu.Unlock()
 
 		case reason > telemetry.ReasonNotTelemetry:
-			reg.unreadable.add(e, hash, reason)
+			reg.unreadable.add(reg.id, e, hash, reason)
 			reg.unread(at, e, reason)
 		}
 
@@ -301,7 +288,14 @@ func (reg *register) take(events []telemetry.Event) {
 	//planted:late-mark 	reg.batch.Lock()
 	//planted:late-mark }
 	reg.lastRead = at
-	reg.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
+	reg.mu.Lock()
+	if reg.readUntil.IsZero() {
+		reg.first = events[0].Sequence
+	}
+
+	reg.mark.read(at)
+	reg.readUntil = events[len(events)-1].Enqueued
+	reg.mu.Unlock()
 
 	for reason, count := range n { // in few atomic operations
 		if count > 0 {
@@ -310,4 +304,172 @@ func (reg *register) take(events []telemetry.Event) {
 	}
 
 	counters.Over.Add(over)
+}
+
+// commit moves the checkpoint up to the watermark, by time and by number of events,
+// until ctx ends.
+func (s *Stream) commit(ctx context.Context) {
+	tick := time.NewTicker(s.config.CheckpointInterval)
+	defer tick.Stop()
+	failing := false
+	for {
+		due := false
+
+		select {
+		case <-tick.C:
+			due = true
+			s.register.endRemoved()
+			s.register.recount()
+			s.watch()
+
+		case <-s.progress:
+
+		case <-s.hurry:
+			due = true
+			s.watch()
+
+		case <-ctx.Done():
+			return
+		}
+
+		err := s.checkpoint(ctx, due, false)
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
+		}
+
+		failing = err != nil
+	}
+}
+
+// checkpoint writes the watermark as the checkpoint if it has moved; before that the roster if it is time for that, or the
+// last time, and if ledger is true, the ledger if alarms have changed: a ledger that has dropped the end of a silence needs a
+// roster that has forgotten the device. A lost partition is not an error.
+func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
+	s.register.mu.Lock()
+	removals := len(s.register.removals)
+	s.register.mu.Unlock()
+	saved, err := s.writeRoster(ctx, last)
+	//planted:forgotten-is-silent-again if false
+	if err != nil {
+		return err
+	}
+
+	if ledger {
+		switch err := s.writeLedger(ctx); {
+		case errors.Is(err, telemetry.ErrLost):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+
+	if saved {
+		s.register.savedRemovals(removals)
+	}
+
+	c := telemetry.Checkpoint{Position: s.settled()}
+	s.register.mu.Lock()
+	//planted:checkpoint-at-last-read c.Position = s.register.mark.last
+	committed := s.register.committed
+	//planted:checkpoint-before-ledger skip
+	c.Position = s.register.alarms.history.safe(c.Position)
+	if s.config.Evaluator.stateful || !s.register.alarms.history.empty() {
+		c.Ledger = s.ledger.ID()
+	}
+
+	s.register.mu.Unlock()
+	p := c.Position
+	if p == committed || p == (telemetry.Position{}) {
+		return nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
+	defer cancel()
+	if err := s.partition.Checkpoint(ctx, c); err != nil && !errors.Is(err, telemetry.ErrLost) {
+		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.register.id, p.Sequence, err)
+	}
+
+	s.register.mu.Lock()
+	s.register.committed = p
+	s.register.mu.Unlock()
+
+	return nil
+}
+
+// settled returns the watermark.
+func (s *Stream) settled() telemetry.Position {
+	s.register.mu.Lock()
+	mark, at := s.register.mark, s.register.mark.position()
+	s.register.mu.Unlock()
+	// What was read up to mark.last is settled, or holds the watermark here.
+	if n, before, _ := s.box.Unsettled(); n > 0 {
+		if held := mark.before(before); held.Offset == "" || held.NotAfter(at) {
+			return held
+		}
+	}
+
+	return at
+}
+
+// writeLedger writes the alarms as they were at the last position that the watermark has passed and that the
+// ledger may have, if they have changed since the last write.
+func (s *Stream) writeLedger(ctx context.Context) error {
+	settled := s.settled()
+	s.register.mu.Lock()
+	h := &s.register.alarms.history
+	at, behind := h.reach(settled)
+	h.seal()
+
+	if !behind {
+		s.register.mu.Unlock()
+		return nil
+	}
+
+	content, silences := h.content(at), s.register.unsaved
+	s.register.addEnds(&content)
+	h.edited, s.register.unsaved = false, nil
+	s.register.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	err := s.ledger.Write(ctx, content)
+	if errors.Is(err, ledger.ErrLost) {
+		s.log.Info("another replica has taken over the partition's ledger; the partition is lost")
+		s.lose()
+		return telemetry.ErrLost
+	}
+
+	s.ledgerAnswered(err)
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
+
+	if err != nil {
+		//planted:failed-ledger-forgets-change skip
+		h.edited, s.register.unsaved = true, append(silences, s.register.unsaved...)
+		return err
+	}
+
+	h.wrote(at)
+	s.register.saved(silences)
+	s.ledgers.Writes++
+	signal(s.room)
+
+	return nil
+}
+
+// ledgerAnswered records whether the ledger could be read or written, for people.
+func (s *Stream) ledgerAnswered(err error) {
+	s.register.mu.Lock()
+	defer s.register.mu.Unlock()
+
+	if err == nil {
+		s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
+		return
+	}
+
+	if s.ledgers.Err == nil {
+		s.ledgers.Since = time.Now()
+	}
+
+	s.ledgers.Err = err
 }

@@ -51,12 +51,7 @@ func (s *Stream) takeOver() bool {
 // is of say nothing about it; alarms go on. If no rule has state, and none is removed, it leaves the ledger as it is.
 func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	if !s.config.Evaluator.stateful &&
-		!slices.ContainsFunc(
-			content.Levels,
-			func(l ledger.Level) bool {
-				return s.register.level(l.Rule, l.Name, l.Silent > 0, l.Measured, l.Per) == nil
-			},
-		) {
+		!slices.ContainsFunc(content.Levels, func(l ledger.Level) bool { return s.register.level(idOf(&l)) == nil }) {
 		return
 	}
 
@@ -135,23 +130,40 @@ func (s *Stream) catchUp() {
 		}
 	}
 
-	for ctx.Err() == nil && s.register.lastSequence() < last {
+	reg := s.register
+	hasReadAll := func() bool {
+		reg.mu.Lock()
+		defer reg.mu.Unlock()
+		return reg.mark.last.Sequence >= last
+	}
+	for ctx.Err() == nil && !hasReadAll() {
 		select {
 		case <-s.caughtUp:
 		case <-ctx.Done():
 		}
 	}
 
-	if s.ctx.Err() == nil {
-		s.register.giveAll()
-		s.adopt()
+	if s.ctx.Err() != nil {
+		return
 	}
+
+	reg.mu.Lock()
+	reg.behind = false
+	for key := range reg.alarms.byKey {
+		reg.give(key)
+	}
+	for _, g := range reg.groups {
+		reg.giveEnd(g)
+	}
+	reg.mu.Unlock()
+
+	s.adopt()
 }
 
 // recall notes what the ledger has of a level: of one that is not configured any more,
 // how it was, and since when it is missing.
 func (reg *register) recall(from ledger.Level) {
-	if reg.level(from.Rule, from.Name, from.Silent > 0, from.Measured, from.Per) != nil {
+	if reg.level(idOf(&from)) != nil {
 		reg.alarms.history.edited = reg.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
 	}
@@ -174,15 +186,20 @@ func (reg *register) recall(from ledger.Level) {
 		Silent:   from.Silent,
 		Levels:   []rules.Level{{Name: from.Name}},
 	}
-	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, measured: from.Measured, stats: &LevelCounters{}}
-	l.target(&reg.evaluator.book)
+	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelCounters{}}
+	l.target(&reg.evaluator.book, from.Measured)
 	reg.removed = append(reg.removed, l)
+}
+
+// idOf returns the id of a level as the ledger has it.
+func idOf(l *ledger.Level) levelID {
+	return levelID{l.Rule, l.Name, l.Silent > 0, l.Measured, l.Per}
 }
 
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds reg.mu.
 func (reg *register) restore(from ledger.Alarm, passed bool) {
-	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured, from.Per)
+	l := reg.level(levelID{from.Rule, from.Level, from.Silence, from.Measured, from.Per})
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
@@ -279,7 +296,7 @@ func remembered(from ledger.Alarm) alarm {
 
 // rememberedNotice returns a notice that is due as the ledger has it.
 func rememberedNotice(r *ledger.Reading) *dueNotice {
-	return &dueNotice{
+	n := &dueNotice{
 		saved: true,
 		Notice: delivery.Notice{
 			Log:       r.Log,
@@ -287,7 +304,6 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 			RaisedAt:  micros0(r.RaisedAt),
 			Heard:     micros0(r.Heard),
 			Forgotten: r.Forgotten,
-			Outage:    outageOf(r.Outage),
 			Excluded:  string(r.Excluded),
 			Reading: delivery.Reading{
 				Value:    float64(r.Value),
@@ -300,13 +316,9 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 			},
 		},
 	}
-}
-
-// outageOf returns an outage as the ledger has it.
-func outageOf(o *ledger.Outage) *notify.Outage {
-	if o == nil {
-		return nil
+	if r.Outage != nil {
+		n.Outage = &notify.Outage{Devices: r.Outage.Devices}
 	}
 
-	return &notify.Outage{Devices: o.Devices}
+	return n
 }

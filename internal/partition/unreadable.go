@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
@@ -18,8 +16,7 @@ const (
 	// unreadableFor is for how long a device that sends nothing more is still named.
 	unreadableFor = 24 * time.Hour
 
-	maxUnreadable   = 1024 // devices of a partition
-	unreadableLines = 10   // of the log in an hour, for each partition and reason
+	maxUnreadable = 1024 // devices of a partition
 )
 
 // An Unreadable is a device that sends, but whose last messages cannot be read.
@@ -44,34 +41,27 @@ type Unreadables struct {
 	Named   []Unreadable               // those that only lack the field last, and of the others the longest first
 }
 
-// unreadables are the devices of one partition whose last messages have no reading.
-type unreadables struct {
-	partition string
-	log       *zap.Logger
-	devices   map[uint64]*unreadable     // by roster.Hash
-	hour      time.Time                  // lines are counted for this hour: when it began
-	lines     [telemetry.ReasonCount]int // that were logged in it
-}
+// unreadables are the devices of one partition whose last messages have no reading, by roster.Hash.
+type unreadables map[uint64]*unreadable
 
 type unreadable struct {
 	Unreadable
 	damage telemetry.Damage
-	logged bool
 }
 
-// add notes that e, whose device has this hash, has no reading. A message that only lacks the field says nothing beside
+// add notes that e, an event of a partition whose device has this hash, has no reading. A message that only lacks the field says nothing beside
 // others that cannot be read: many devices send their status in between.
-func (all *unreadables) add(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
-	u, known := all.devices[hash]
+func (all unreadables) add(partition string, e *telemetry.Event, hash uint64, reason telemetry.Reason) {
+	u, known := all[hash]
 	lacks := reason == telemetry.ReasonMissing
 	switch {
 	case e.Device == "", known && lacks && !u.lacks():
 		return
-	case !known && len(all.devices) >= maxUnreadable && !all.makeRoom(lacks):
+	case !known && len(all) >= maxUnreadable && !all.makeRoom(lacks):
 		return
 	case !known || u.lacks() && !lacks:
-		u = &unreadable{Unreadable: Unreadable{Device: strings.Clone(e.Device), Partition: all.partition, Since: e.Enqueued.UTC()}}
-		all.devices[hash] = u
+		u = &unreadable{Unreadable: Unreadable{Device: strings.Clone(e.Device), Partition: partition, Since: e.Enqueued.UTC()}}
+		all[hash] = u
 	}
 
 	u.Reason = reason
@@ -80,19 +70,15 @@ func (all *unreadables) add(e *telemetry.Event, hash uint64, reason telemetry.Re
 	if reason == telemetry.ReasonMalformed {
 		u.damage = telemetry.DamageOf(e.Body)
 	}
-
-	if u.Lasts() && !u.logged {
-		all.name(u)
-	}
 }
 
 // makeRoom drops one of a few devices, if one sends nothing more, or if it only lacks the field and the other one, which
 // lacks says, does more.
-func (all *unreadables) makeRoom(lacks bool) bool {
+func (all unreadables) makeRoom(lacks bool) bool {
 	looked := 0
-	for hash, u := range all.devices { // in random order
+	for hash, u := range all { // in random order
 		if time.Since(u.Last) >= unreadableFor || u.lacks() && !lacks {
-			delete(all.devices, hash)
+			delete(all, hash)
 			return true
 		}
 
@@ -104,42 +90,9 @@ func (all *unreadables) makeRoom(lacks bool) bool {
 	return false
 }
 
-// name names a device in the log, unless that has named enough in this hour.
-func (all *unreadables) name(u *unreadable) {
-	if now := time.Now(); now.Sub(all.hour) >= time.Hour {
-		all.hour, all.lines = now, [telemetry.ReasonCount]int{}
-	}
-
-	if all.lines[u.Reason] == unreadableLines {
-		return
-	}
-
-	all.lines[u.Reason]++
-	u.logged = true
-	level := zap.WarnLevel
-	if u.lacks() {
-		level = zap.InfoLevel
-	}
-
-	more := zap.Skip()
-	if all.lines[u.Reason] == unreadableLines {
-		more = zap.String("more", "for an hour the log names no other device of this partition with this reason")
-	}
-
-	all.log.Log(
-		level,
-		"nothing can be read of a device",
-		zap.String("device", u.Device),
-		zap.Stringer("reason", u.Reason),
-		zap.String("detail", cmp.Or(u.damage.Text(u.Device), u.Reason.Text())),
-		zap.Time("since", u.Since),
-		more,
-	)
-}
-
 // of returns a device if its last message could not be read, else nil.
-func (all *unreadables) of(device string) *Unreadable {
-	u := all.devices[roster.Hash(device)]
+func (all unreadables) of(device string) *Unreadable {
+	u := all[roster.Hash(device)]
 	if u == nil {
 		return nil
 	}
@@ -153,7 +106,7 @@ func (all *unreadables) of(device string) *Unreadable {
 func (s *Stream) Unreadable(all *Unreadables) {
 	s.register.batch.Lock()
 	defer s.register.batch.Unlock()
-	for _, u := range s.register.unreadable.devices {
+	for _, u := range s.register.unreadable {
 		if u.Lasts() && time.Since(u.Last) < unreadableFor {
 			all.Devices[u.Reason]++
 			all.Named = append(all.Named, u.Unreadable)
