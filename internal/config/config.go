@@ -236,9 +236,8 @@ func (c Config) Origin() string {
 // MarshalLogObject writes every variable that has a value, under its name; for people, who read
 // LOG_FORMAT=console, only if it is not the default. Secrets show as "[redacted]".
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
-	values := reflect.ValueOf(c)
 	for i, v := range Variables() {
-		text := fmt.Sprint(values.Field(i).Interface())
+		text := c.shown(i)
 		replaced := c.HasRules() && v.replacedByRules()
 		isUsual := text == v.Default
 		if d, err := time.ParseDuration(v.Default); err == nil {
@@ -250,6 +249,11 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	}
 
 	return nil
+}
+
+// shown returns the variable at a position as it may be shown; empty if it is not set and has no default.
+func (c Config) shown(position int) string {
+	return fmt.Sprint(reflect.ValueOf(c).Field(position).Interface())
 }
 
 // A Choice is one of a few words, in any case.

@@ -229,7 +229,6 @@ func TestMistakes(t *testing.T) {
 		{"in quotes", valid(`EVENTHUB_CONNECTION_STRING="` + hubString + `"`), "EVENTHUB_CONNECTION_STRING", "is in quotes"},
 		{"two hubs", valid("EVENTHUB_NAMESPACE=ns.servicebus.windows.net", "EVENTHUB_NAME=telemetry"), "EVENTHUB_CONNECTION_STRING", "and EVENTHUB_NAMESPACE are set"},
 		{"two hubs, iot", valid("IOTHUB_CONNECTION_STRING=" + iotString), "EVENTHUB_CONNECTION_STRING", "and IOTHUB_CONNECTION_STRING are set"},
-		{"iot policy", valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+strings.Replace(iotString, "=service", "=device", 1)), "IOTHUB_CONNECTION_STRING", "policy device"},
 		{"iot key", valid("EVENTHUB_CONNECTION_STRING=", "IOTHUB_CONNECTION_STRING="+iotString+"!"), "IOTHUB_CONNECTION_STRING", "not base64"},
 		{"namespace url", valid("EVENTHUB_CONNECTION_STRING=", "EVENTHUB_NAME=t", "EVENTHUB_NAMESPACE=https://ns.servicebus.windows.net/"), "EVENTHUB_NAMESPACE", "only the full host name"},
 		{"namespace short", valid("EVENTHUB_CONNECTION_STRING=", "EVENTHUB_NAME=t", "EVENTHUB_NAMESPACE=ns"), "EVENTHUB_NAMESPACE", "NAME.servicebus.windows.net"},

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
@@ -108,15 +107,6 @@ func parseIoTHub(s string) (host string, err error) {
 	pairs, err := parseFor("IOTHUB_CONNECTION_STRING", s)
 	if err != nil {
 		return "", err
-	}
-
-	policy := pairs["sharedaccesskeyname"]
-	if slices.Contains([]string{"device", "registryRead", "registryReadWrite"}, policy) {
-		return "", fmt.Errorf(
-			"is that of the policy %s, which cannot read telemetry: use that of the policy service (portal: IoT Hub > Shared "+
-				"access policies)",
-			policy,
-		)
 	}
 
 	if err := iothub.Check(s); err != nil {

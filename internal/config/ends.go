@@ -43,15 +43,8 @@ func (e Ending) Line(now time.Time) string {
 }
 
 // Endings returns when what c signs in with ends, as far as that can be read, the first to end first: signatures and tokens
-// in secrets, and of an Azure identity the certificate, and the federated token if that has ended although its owner
-// should have renewed it.
+// in secrets, and of an Azure identity the certificate.
 func (c Config) Endings() (all []Ending) {
-	add := func(credential, text string) {
-		if what, at, ok := ends(text); ok {
-			all = append(all, Ending{credential, what, at})
-		}
-	}
-
 	for i, v := range Variables() {
 		entries := c.secret(i)
 		for n, entry := range entries {
@@ -59,22 +52,20 @@ func (c Config) Endings() (all []Ending) {
 			if len(entries) > 1 {
 				name = fmt.Sprintf("%s, entry %d", v.Name, n+1)
 			}
-			add(name, entry)
+			if what, at, ok := ends(entry); ok {
+				all = append(all, Ending{name, what, at})
+			}
 		}
 	}
 
+	const certificatePath = "AZURE_CLIENT_CERTIFICATE_PATH"
+	var text []byte
 	if c.Keyless() {
-		// What cannot be read, signing in says.
-		text, _ := ReadFile(os.Getenv("AZURE_CLIENT_CERTIFICATE_PATH"))
-		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
-				all = append(all, Ending{"AZURE_CLIENT_CERTIFICATE_PATH", "the certificate", certificate.NotAfter.UTC()})
-			}
-		}
-
-		text, _ = ReadFile(os.Getenv("AZURE_FEDERATED_TOKEN_FILE"))
-		if what, at, ok := ends(string(text)); ok && !time.Now().Before(at) { // it lasts an hour or a day, and is renewed
-			all = append(all, Ending{"AZURE_FEDERATED_TOKEN_FILE", what, at})
+		text, _ = ReadFile(os.Getenv(certificatePath)) // what cannot be read, signing in says
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, Ending{certificatePath, "the certificate", certificate.NotAfter.UTC()})
 		}
 	}
 

@@ -58,18 +58,10 @@ func TestIdentityEndings(t *testing.T) {
 		}
 		return path
 	}
-	jwt := func(exp time.Time) []byte {
-		return []byte("eyJhbGciOiJub25lIn0." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp.Unix())) + ".c2ln")
-	}
 	c := Config{StorageAccountURL: "https://acc.blob.core.windows.net"}
 	t.Setenv("AZURE_CLIENT_CERTIFICATE_PATH", file("certificate.pem", nettest.NewCertificates(t, "localhost").PEM))
-	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", file("token", jwt(time.Now().Add(time.Hour))))
 	if got := c.Endings(); len(got) != 1 || got[0].Credential != "AZURE_CLIENT_CERTIFICATE_PATH" || !got[0].At.After(time.Now()) {
 		t.Errorf("got %+v, want the certificate's end alone", got)
-	}
-	file("token", jwt(time.Now().Add(-time.Hour)))
-	if got := c.Endings(); len(got) != 2 || got[0].Credential != "AZURE_FEDERATED_TOKEN_FILE" {
-		t.Errorf("got %+v, want the token's end first", got)
 	}
 	if got := (Config{}).Endings(); len(got) != 0 {
 		t.Errorf("got %+v although no identity is used", got)

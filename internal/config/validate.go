@@ -59,13 +59,7 @@ func (c *Config) validateHub(e *configError) {
 		start.Format(time.RFC3339),
 	)
 
-	c.validateOneHub(e)
-	c.validateConnectionString(e)
-	c.validateNamespace(e)
-	if c.IoTHubConnectionString.IsSet() {
-		_, err := parseIoTHub(c.IoTHubConnectionString.Reveal())
-		e.addError("IOTHUB_CONNECTION_STRING", err)
-	}
+	c.validateHubAddress(e)
 
 	e.addIf(
 		c.EventHubName != "" && !entityName.MatchString(c.EventHubName),
@@ -73,6 +67,7 @@ func (c *Config) validateHub(e *configError) {
 		"is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'",
 		show(c.EventHubName),
 	)
+
 	isDefault := strings.EqualFold(c.EventHubConsumerGroup, "$default")
 	e.addIf(
 		!isDefault && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)),
@@ -85,85 +80,54 @@ func (c *Config) validateHub(e *configError) {
 	oneOf(e, "EVENTHUB_TRANSPORT", c.EventHubTransport, TransportAMQP, TransportWebSocket)
 }
 
-// validateOneHub checks that the settings name one hub, and one only.
-func (c *Config) validateOneHub(e *configError) {
+// validateHubAddress checks that the settings name one hub, and one only, in full.
+func (c *Config) validateHubAddress(e *configError) {
 	var given []string
-	for _, way := range []struct {
-		variable string
-		isSet    bool
-	}{
-		{"EVENTHUB_CONNECTION_STRING", c.EventHubConnectionString.IsSet()},
-		{"EVENTHUB_NAMESPACE", c.EventHubNamespace != ""},
-		{"IOTHUB_CONNECTION_STRING", c.IoTHubConnectionString.IsSet()},
-	} {
-		if way.isSet || e.has(way.variable) {
-			given = append(given, way.variable)
+	for _, variable := range []string{"EVENTHUB_CONNECTION_STRING", "EVENTHUB_NAMESPACE", "IOTHUB_CONNECTION_STRING"} {
+		if c.shown(position(variable)) != "" || e.has(variable) {
+			given = append(given, variable)
 		}
 	}
-
-	if len(given) == 0 {
+	switch {
+	case len(given) == 0:
 		e.add("EVENTHUB_CONNECTION_STRING", missingHub)
-		return
+	case len(given) > 1:
+		const text = "and %s are set, but there is only one hub to read from: remove all but one"
+		e.add(given[0], text, strings.Join(given[1:], " and "))
 	}
 
-	e.addIf(
-		len(given) > 1,
-		given[0],
-		"and %s are set, but there is only one hub to read from: remove all but one",
-		strings.Join(given[1:], " and "),
-	)
-}
-
-// validateConnectionString checks EVENTHUB_CONNECTION_STRING, and the name beside it.
-func (c *Config) validateConnectionString(e *configError) {
-	if !c.EventHubConnectionString.IsSet() {
-		return
-	}
-
-	address, err := parseEventHub(c.EventHubConnectionString.Reveal())
-	if err != nil {
+	if c.EventHubConnectionString.IsSet() {
+		address, err := parseEventHub(c.EventHubConnectionString.Reveal())
 		e.addError("EVENTHUB_CONNECTION_STRING", err)
-		return
+		e.addIf(
+			err == nil && address.Name+c.EventHubName == "",
+			"EVENTHUB_NAME",
+			"is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so set the name of the event hub here (or use the "+
+				"hub's own connection string, portal: IoT Hub > Built-in endpoints)",
+		)
+		e.addIf(
+			address.Name != "" && c.EventHubName != "" && address.Name != c.EventHubName,
+			"EVENTHUB_NAME",
+			"is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING is a different hub: remove one of them",
+			show(c.EventHubName),
+		)
 	}
 
-	hasPath, hasName := address.Name != "", c.EventHubName != ""
-	e.addIf(
-		!hasPath && !hasName,
-		"EVENTHUB_NAME",
-		"is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so set the name of the event hub here (or use the "+
-			"hub's own connection string, portal: IoT Hub > Built-in endpoints)",
-	)
-	e.addIf(
-		hasPath && hasName && address.Name != c.EventHubName,
-		"EVENTHUB_NAME",
-		"is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING is a different hub: remove one of them",
-		show(c.EventHubName),
-	)
-}
-
-// validateNamespace checks EVENTHUB_NAMESPACE, and that there is a name beside it.
-func (c *Config) validateNamespace(e *configError) {
-	if c.EventHubNamespace == "" {
-		return
+	if c.EventHubNamespace != "" {
+		e.addIf(
+			len(c.EventHubNamespace) > 253 || !hostName.MatchString(c.EventHubNamespace),
+			"EVENTHUB_NAMESPACE",
+			"is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > "+
+				"Overview)",
+			show(c.EventHubNamespace),
+		)
+		e.addIf(c.EventHubName == "", "EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE requires the name of the event hub")
 	}
 
-	e.addIf(
-		!hasLength(c.EventHubNamespace, 1, 253) || !hostName.MatchString(c.EventHubNamespace),
-		"EVENTHUB_NAMESPACE",
-		"is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > "+
-			"Overview)",
-		show(c.EventHubNamespace),
-	)
-	e.addIf(
-		c.EventHubName == "",
-		"EVENTHUB_NAME",
-		"is missing: EVENTHUB_NAMESPACE requires the name of the event hub",
-	)
-}
-
-// hasLength reports whether text has least to most bytes.
-func hasLength(text string, least, most int) bool {
-	return least <= len(text) && len(text) <= most
+	if c.IoTHubConnectionString.IsSet() {
+		_, err := parseIoTHub(c.IoTHubConnectionString.Reveal())
+		e.addError("IOTHUB_CONNECTION_STRING", err)
+	}
 }
 
 // entityName is a name in an Event Hubs namespace.
@@ -231,23 +195,16 @@ func (c *Config) validateStorage(e *configError) {
 		strings.Join(uses, " and "),
 	)
 
-	c.validateContainers(e)
 	between(e, "CHECKPOINT_INTERVAL", c.CheckpointInterval, 100*time.Millisecond, 10*time.Minute)
-}
 
-// otherService is in the addresses of a storage account's services that have no blobs.
-var otherService = regexp.MustCompile(`\.(dfs|queue|table|file)\.`)
-
-// validateContainers checks the names of containers. No two may be the same.
-func (c *Config) validateContainers(e *configError) {
-	owners := map[string]string{}
+	owners := map[string]string{} // of containers: no two may be the same
 	for _, container := range []struct{ variable, name string }{
 		{"CHECKPOINT_CONTAINER", c.CheckpointContainer},
 		{"THROTTLE_CONTAINER", c.ThrottleContainer},
 		{"DEAD_LETTER_CONTAINER", c.DeadLetterContainer},
 	} {
 		e.addIf(
-			!hasLength(container.name, 3, 63) || !containerName.MatchString(container.name),
+			len(container.name) < 3 || len(container.name) > 63 || !containerName.MatchString(container.name),
 			container.variable,
 			"is %s; must be 3 to 63 lower-case letters, digits and single hyphens between them",
 			show(container.name),
@@ -264,6 +221,9 @@ func (c *Config) validateContainers(e *configError) {
 		)
 	}
 }
+
+// otherService is in the addresses of a storage account's services that have no blobs.
+var otherService = regexp.MustCompile(`\.(dfs|queue|table|file)\.`)
 
 // containerName is Azure's rule except for the length.
 var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
@@ -291,24 +251,19 @@ func (c *Config) validateCosmos(e *configError) {
 			"access without a key",
 	)
 
-	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
-	cosmosName(e, "COSMOS_CONTAINER", c.CosmosContainer)
+	for variable, name := range map[string]string{"COSMOS_DATABASE": c.CosmosDatabase, "COSMOS_CONTAINER": c.CosmosContainer} {
+		e.addIf(
+			!isText(name, 255) || strings.ContainsAny(name, `/\?#`) || strings.TrimSpace(name) != name,
+			variable,
+			`is %s; must be at most 255 bytes, without / \ ? # and without spaces at either end`,
+			show(name),
+		)
+	}
 }
 
 // hasCosmos reports whether Cosmos DB is configured.
 func (c Config) hasCosmos() bool {
 	return c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != ""
-}
-
-// cosmosName checks the name of a database or a container.
-func cosmosName(e *configError, variable, name string) {
-	isName := isText(name, 255) && !strings.ContainsAny(name, `/\?#`) && strings.TrimSpace(name) == name
-	e.addIf(
-		!isName,
-		variable,
-		`is %s; must be at most 255 bytes, without / \ ? # and without spaces at either end`,
-		show(name),
-	)
 }
 
 // isText reports whether s is UTF-8 of at most that many bytes.
@@ -402,8 +357,30 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 		)
 	}
 
-	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
-	c.validateToken(e, "HTTP_ADMIN_TOKEN", c.HTTPAdminToken)
+	for variable, token := range map[string]string{
+		"HTTP_INGEST_TOKEN": c.HTTPIngestToken.Reveal(), "HTTP_ADMIN_TOKEN": c.HTTPAdminToken.Reveal(),
+	} {
+		if token == "" {
+			continue
+		}
+
+		e.addIf(
+			len(token) < 16,
+			variable,
+			"is too short to be safe; must be at least 16 characters, for example from: openssl rand -hex 32",
+		)
+		e.addIf(
+			len(token) > 1024 || !bearer.MatchString(token),
+			variable,
+			"cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces",
+		)
+		e.addIf(
+			c.HTTPAddr == "",
+			variable,
+			"requires HTTP, which is off because HTTP_ADDR is empty: set HTTP_ADDR or remove the token",
+		)
+	}
+
 	e.addIf(
 		c.HTTPAdminToken.IsSet() && c.HTTPAdminToken.Reveal() == c.HTTPIngestToken.Reveal(),
 		"HTTP_ADMIN_TOKEN",
@@ -430,30 +407,6 @@ func (c *Config) Hosts() []string {
 
 // bearer is a token that HTTP headers can have, except for its length.
 var bearer = regexp.MustCompile(`^[!-~]*$`)
-
-// validateToken checks a bearer token, if there is one.
-func (c *Config) validateToken(e *configError, variable string, token Secret) {
-	if !token.IsSet() {
-		return
-	}
-
-	text := token.Reveal()
-	e.addIf(
-		len(text) < 16,
-		variable,
-		"is too short to be safe; must be at least 16 characters, for example from: openssl rand -hex 32",
-	)
-	e.addIf(
-		len(text) > 1024 || !bearer.MatchString(text),
-		variable,
-		"cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces",
-	)
-	e.addIf(
-		c.HTTPAddr == "",
-		variable,
-		"requires HTTP, which is off because HTTP_ADDR is empty: set HTTP_ADDR or remove the token",
-	)
-}
 
 // validateThrottle checks the window and where it is stored, which may limit it.
 func (c *Config) validateThrottle(e *configError) {
