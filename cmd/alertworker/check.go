@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
 
 	"go.uber.org/zap"
 
@@ -28,7 +30,8 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 	s, err := openSession()
 	if err != nil {
 		checkup.Fail(out, "settings", "not valid, so nothing else was checked")
-		return &checkError{err}
+		fmt.Fprintln(os.Stderr, "alertworker:", err)
+		return &silentError{exitFailed} // to a check that is a finding like any other
 	}
 	defer s.Close()
 	quiet := zap.NewNop()
@@ -48,9 +51,3 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 	}
 	return nil
 }
-
-// A checkError is what a check found wrong with the configuration. To a check
-// that is a finding like any other.
-type checkError struct{ error }
-
-func (*checkError) ExitCode() int { return exitFailed }

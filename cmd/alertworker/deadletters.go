@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/ops/deadletters"
+	"alertworker/internal/ops/status"
 )
 
 const (
@@ -27,64 +29,26 @@ const (
 		"apart: one within it is not sent, and the output says when it can be\n" +
 		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--who ann] [--dry-run]"
 
-	discardDoes = "give up dead letters without sending them. They are kept as discarded, with who did that; " +
-		"--state discarded\n" +
-		"deletes them\n" +
-		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|discarded] " +
-		"[--who ann]"
+	discardDoes = "give up undelivered alerts without sending them. They are kept as discarded, with who did that\n" +
+		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--who ann]"
 )
 
-// deadLetters is `alertworker deadletters`. It has the configuration of the worker.
-func deadLetters(ctx context.Context, out io.Writer, args []string) error {
-	name := ""
-	if len(args) > 0 {
-		name, args = args[0], args[1:]
-	}
-
-	switch name {
-	case "list":
-		return listLetters(ctx, out, args)
-
-	case "replay":
-		return replayLetters(ctx, out, args)
-
-	case "discard":
-		return discardLetters(ctx, out, args)
-
-	case "help", "-h", "-help", "--help":
-		fmt.Fprintf(
-			out,
-			"alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n\nalertworker deadletters discard: %s\n",
-			listDoes,
-			replayDoes,
-			discardDoes,
-		)
-		return nil
-	}
-
-	return &usageError{
-		fmt.Errorf("unknown command %q: deadletters has list, replay and discard; see alertworker deadletters --help", name),
-	}
-}
-
-// openLetters opens the dead letters. The caller closes the session.
-func openLetters(ctx context.Context) (*session, error) {
+// openLetters opens the dead letters, and what else is needed. The caller closes the session.
+func openLetters(ctx context.Context, more ...status.By) (*session, error) {
 	s, err := openSession()
 	if err != nil {
 		return nil, err
 	}
 
-	if !s.config.HasStorage() {
-		err = &usageError{
-			errors.New(
-				"without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or " +
-					"STORAGE_ACCOUNT_URL to keep them",
-			),
-		}
-	} else if s.deadLetters, err = s.openDeadLetters(ctx, s.config, s.log); err != nil {
-		err = fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", s.config.DeadLetterContainer, err)
+	err = &usageError{
+		errors.New(
+			"without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or " +
+				"STORAGE_ACCOUNT_URL to keep them",
+		),
 	}
-
+	if s.config.HasStorage() {
+		err = s.connect(ctx, append(more, status.ByDeadLetters)...)
+	}
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -93,13 +57,41 @@ func openLetters(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
+// undelivered returns the dead letters with some ids, or else all with readings since then. One that is not among them is
+// broken.
+func (s *session) undelivered(ctx context.Context, ids []string, since time.Time) iter.Seq2[[]deadletter.Letter, error] {
+	if len(ids) == 0 {
+		return s.deadLetters.List(ctx, deadletter.Undelivered, since)
+	}
+
+	var named []deadletter.Letter
+	for _, id := range ids {
+		l, err := s.deadLetters.Get(ctx, deadletter.Undelivered, id)
+		if err != nil {
+			l = deadletter.Letter{ID: id, Broken: fmt.Errorf("not among those undelivered: %w", err)}
+		}
+		named = append(named, l)
+	}
+
+	return func(yield func([]deadletter.Letter, error) bool) { yield(named, nil) }
+}
+
 // listLetters is `alertworker deadletters list`.
 func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters list", listDoes)
 	since := sinceFlag(flags)
 	asJSON := flags.Bool("json", false, "print one JSON object per line")
 	kinds := []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed}
-	stateFlag(flags, &kinds)
+	flags.Func(
+		"state",
+		"only dead letters in this `STATE`: undelivered, replayed or discarded",
+		func(text string) error {
+			if kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, kinds[0]) {
+				return errors.New("must be undelivered, replayed or discarded")
+			}
+			return nil
+		},
+	)
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
@@ -149,7 +141,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	s, err := openLetters(ctx)
+	s, err := openLetters(ctx, status.ByStore, status.ByCheckpoints)
 	if err != nil {
 		return err
 	}
@@ -157,32 +149,23 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	r := &deadletters.Replay{
 		Store:     s.deadLetters,
 		Receivers: s.receivers,
+		Leases:    s.leases,
 		Config:    s.config,
 		Rules:     s.config.Rules().Rules,
+		To:        *to,
 		By:        who(),
 		DryRun:    *dryRun,
 		Out:       out,
 	}
 
 	if *to != "" {
-		if r.To, err = deadletters.Receiver(s.receivers, *to); err != nil {
+		if _, err = deadletters.Receiver(s.receivers, *to); err != nil {
 			return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 		}
 	}
-
-	if err := s.connectLeases(ctx); err != nil {
-		return err
-	}
-
-	r.Leases = s.leases
-
 	if s.config.CheckpointStore != config.StoreMemory {
-		if err := s.connectRecords(ctx); err != nil {
-			return err
-		}
 		r.Incidents = incidents(s.config, s.records)
 	}
-
 	if s.config.ThrottleStore == config.StoreMemory {
 		fmt.Fprintln(
 			out,
@@ -191,16 +174,11 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		)
 	}
 
-	for _, id := range ids {
-		r.ByID(ctx, id)
-	}
-	if len(ids) == 0 {
-		for page, err := range s.deadLetters.List(ctx, deadletter.Undelivered, since) {
-			if err != nil {
-				return err
-			}
-			r.Send(ctx, page)
+	for page, err := range s.undelivered(ctx, ids, since) {
+		if err != nil {
+			return err
 		}
+		r.Send(ctx, page)
 	}
 
 	verb := "delivered"
@@ -218,8 +196,6 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 // discardLetters is `alertworker deadletters discard`.
 func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters discard", discardDoes)
-	kinds := []deadletter.Kind{deadletter.Undelivered}
-	stateFlag(flags, &kinds)
 	who := whoFlag(flags)
 	ids, since, err := parseIDs(flags, args)
 	if err != nil {
@@ -231,65 +207,35 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
-	verb, end := "discarded", func(l deadletter.Letter) error { return s.deadLetters.Discard(ctx, l, who()) }
-	if kinds[0] == deadletter.Discarded {
-		verb, end = "deleted", func(l deadletter.Letter) error { return s.deadLetters.Delete(ctx, l) }
-	}
 
 	n, failed := 0, 0
-	discard := func(l deadletter.Letter, err error) {
-		if err == nil {
-			if err = end(l); errors.Is(err, deadletter.ErrNotFound) { // somebody else has done it
-				err = nil
-			}
-		}
+	for page, err := range s.undelivered(ctx, ids, since) {
 		if err != nil {
-			failed++
-			fmt.Fprintf(out, "%s: %v\n", humanize.OneLine(l.ID), err)
-			return
+			return err
 		}
 
-		n++
-		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.From().String())+": "+verb))
-	}
-	for _, id := range ids {
-		l, err := s.deadLetters.Get(ctx, kinds[0], id)
-		l.ID = id
-		discard(l, err)
-	}
-	if len(ids) == 0 {
-		for page, err := range s.deadLetters.List(ctx, kinds[0], since) {
+		for _, l := range page {
+			err := l.Broken
+			if l.Kind != "" { // it was found, and may be broken
+				err = s.deadLetters.Discard(ctx, l, who())
+			}
+
+			what := "discarded"
 			if err != nil {
-				return err
+				what = err.Error()
+				failed++
 			}
-			for _, l := range page {
-				if discard(l, nil); failed > 0 {
-					return &silentError{exitFailed}
-				}
-			}
+			fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.From().String())+": "+what))
+			n++
 		}
 	}
 
-	fmt.Fprintf(out, "%d %s\n", n, verb)
+	fmt.Fprintf(out, "%d discarded\n", n-failed)
 	if failed > 0 {
 		return &silentError{exitFailed}
 	}
 
 	return nil
-}
-
-// stateFlag restricts kinds to one.
-func stateFlag(flags *flag.FlagSet, kinds *[]deadletter.Kind) {
-	flags.Func(
-		"state",
-		"only dead letters in this `STATE`: undelivered, replayed or discarded",
-		func(text string) error {
-			if *kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, (*kinds)[0]) {
-				return errors.New("must be undelivered, replayed or discarded")
-			}
-			return nil
-		},
-	)
 }
 
 // parseIDs returns the dead letters that args name: none with --all, which is about those with readings since then.

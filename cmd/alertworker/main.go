@@ -32,35 +32,43 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:]))
 }
 
-// commands are what an argument can name. They print their results to out.
+// commands are what arguments can name, by one word or two. They print their results to out.
 var commands = map[string]func(ctx context.Context, out io.Writer, args []string) error{
-	"":            func(ctx context.Context, _ io.Writer, _ []string) error { return run(ctx) },
-	"audit":       runAudit,
-	"backtest":    runBacktest,
-	"check":       check,
-	"deadletters": deadLetters,
-	"devhub":      serveHub,
-	"local":       local,
-	"silence":     silence,
-	"silences":    listSilences,
-	"test":        test,
-	"why":         why,
-	"version":     printVersion, "-version": printVersion, "--version": printVersion,
+	"audit":               runAudit,
+	"backtest":            runBacktest,
+	"check":               check,
+	"deadletters":         group("deadletters", listDoes+"\n\n"+replayDoes+"\n\n"+discardDoes),
+	"deadletters list":    listLetters,
+	"deadletters replay":  replayLetters,
+	"deadletters discard": discardLetters,
+	"devhub":              serveHub,
+	"local":               local,
+	"silence":             silence,
+	"silences":            group("silences", silencesDoes),
+	"silences list":       listSilences,
+	"silences end":        endSilence,
+	"test":                test,
+	"why":                 why,
+	"version":             printVersion, "-version": printVersion, "--version": printVersion,
 	"help": printHelp, "-h": printHelp, "-help": printHelp, "--help": printHelp,
+}
+
+// group is what a word does that needs another one.
+func group(word, does string) func(context.Context, io.Writer, []string) error {
+	return func(_ context.Context, _ io.Writer, args []string) error {
+		flags := newFlags(word, does)
+		if err := parseFlags(flags, args); err != nil {
+			return err
+		}
+		return &usageError{fmt.Errorf("%s what? See %s --help", word, flags.Name())}
+	}
 }
 
 // command runs the command in args and returns the exit code.
 func command(ctx context.Context, args []string) int {
-	name := ""
+	do := func(ctx context.Context, _ io.Writer, _ []string) error { return run(ctx) }
 	if len(args) > 0 {
-		name, args = args[0], args[1:]
-	}
-
-	do := commands[name]
-	if do == nil {
-		do = func(context.Context, io.Writer, []string) error {
-			return &usageError{fmt.Errorf("unknown command %q; see alertworker --help", name)}
-		}
+		do, args = find(args)
 	}
 
 	err := do(ctx, os.Stdout, args)
@@ -81,7 +89,20 @@ func command(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// A usageError is an error of the command line.
+// find returns the command that args begin with, and its own arguments.
+func find(args []string) (do func(context.Context, io.Writer, []string) error, rest []string) {
+	for n := min(len(args), 2); n > 0; n-- {
+		if do := commands[strings.Join(args[:n], " ")]; do != nil {
+			return do, args[n:]
+		}
+	}
+
+	return func(context.Context, io.Writer, []string) error {
+		return &usageError{fmt.Errorf("unknown command %q; see alertworker --help", args[0])}
+	}, nil
+}
+
+// A usageError is an error of the command line, or a setting that no answer of a service can make right.
 type usageError struct{ error }
 
 func (*usageError) ExitCode() int { return exitUsage }

@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/muting"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/records"
 )
 
@@ -41,7 +42,7 @@ func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 		}
 	}
 
-	if err := s.connectRecords(ctx); err != nil {
+	if err := s.connect(ctx, status.ByCheckpoints); err != nil {
 		return muting.Store{}, err
 	}
 
@@ -87,19 +88,16 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
-// listSilences is `alertworker silences`.
-func listSilences(ctx context.Context, out io.Writer, args []string) error {
-	flags := newFlags("silences", silencesDoes)
-	ended := flags.Bool("all", false, "list also those that ended within the last day")
+// endSilence is `alertworker silences end`.
+func endSilence(ctx context.Context, out io.Writer, args []string) error {
+	flags := newFlags("silences end", silencesDoes)
 	who := whoFlag(flags)
-	args, err := parseArgs(flags, args)
+	ids, err := parseArgs(flags, args)
 	if err != nil {
 		return err
 	}
-
-	isList, isEnd := len(args) == 1 && args[0] == "list", len(args) == 2 && args[0] == "end"
-	if !isList && !isEnd {
-		return &usageError{errors.New("use list, or end and an id; see alertworker silences --help")}
+	if len(ids) != 1 {
+		return &usageError{errors.New("name one silence by its id; silences list has them")}
 	}
 
 	opened, err := openSession()
@@ -112,11 +110,29 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	if isEnd {
-		s, err := store.End(ctx, args[1], who())
-		if err == nil {
-			fmt.Fprintf(out, "ended: %v\n", s)
-		}
+	s, err := store.End(ctx, ids[0], who())
+	if err == nil {
+		fmt.Fprintf(out, "ended: %v\n", s)
+	}
+
+	return err
+}
+
+// listSilences is `alertworker silences list`.
+func listSilences(ctx context.Context, out io.Writer, args []string) error {
+	flags := newFlags("silences list", silencesDoes)
+	ended := flags.Bool("all", false, "list also those that ended within the last day")
+	if err := parseFlags(flags, args); err != nil {
+		return err
+	}
+
+	opened, err := openSession()
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	store, err := opened.openSilences(ctx)
+	if err != nil {
 		return err
 	}
 

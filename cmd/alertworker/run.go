@@ -40,7 +40,6 @@ func run(ctx context.Context) error {
 // next one starts with them. Everything is reached by n.
 func runReplicas(ctx context.Context, c config.Config, files secretFiles, n network, log *zap.Logger) error {
 	var kept memory
-	defer kept.endTurn()
 	used := &newSecrets{c, files.fingerprint(c, true)}
 	for {
 		replaced, stop := context.WithCancelCause(ctx)
@@ -143,7 +142,7 @@ const (
 // connect finds the hub and opens the stores. What did not work is tried again until it works
 // or ctx ends, whatever the service answered: keys, roles, network rules and services change
 // without this process, and until then /readyz, the status page and the log say what is wrong.
-// Only settings that are wrong in themselves end it: see invalidError.
+// Only settings that are wrong in themselves end it: see usageError.
 func connect(
 	ctx context.Context,
 	c config.Config,
@@ -157,7 +156,7 @@ func connect(
 			err = opened.tryWrites(ctx, resolved)
 		}
 
-		var wrong *invalidError
+		var wrong *usageError
 		if err == nil || ctx.Err() != nil || errors.As(err, &wrong) {
 			return resolved, opened, err
 		}
@@ -176,11 +175,6 @@ type openError struct {
 }
 
 func (e *openError) Unwrap() error { return e.error }
-
-// An invalidError is a setting that no answer of a service can make right.
-type invalidError struct{ error }
-
-func (*invalidError) ExitCode() int { return exitUsage }
 
 // configure reads the environment, prints warnings, and opens the log. Its error lists
 // all configuration errors.

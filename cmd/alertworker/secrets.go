@@ -13,9 +13,7 @@ import (
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/config"
-	"alertworker/internal/lease"
 	"alertworker/internal/notify"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -75,80 +73,57 @@ type secretsWatch struct {
 	used    *newSecrets
 	files   secretFiles
 	via     network
-	kept    *memory // whose turn is this replica's in a roll
+	kept    *memory
 	monitor *status.Monitor
 	log     *zap.Logger
 }
 
-// wait returns new secrets once they work and it is this replica's turn to use them, nil if ctx ends first. Of several that
-// have changed, those that do not work yet stay as they are, and are tried again. A replica that sends nothing, perhaps
-// because the old ones are rejected, waits for no turn.
+// wait returns new secrets once they work, nil if ctx ends first. Of several that have changed, those that do not work yet
+// stay as they are, and are tried again.
 //
 // What changes is read when two looks in a row show the same, so that no file is half written.
 func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 	used := w.used.config
 	var last, logged []byte
-	var next *newSecrets // that work
-	var tried, again time.Time
+	var again time.Time
 	failures := 0
 	if w.files.fingerprint(used, false) == nil { // there are no files
 		<-ctx.Done()
 		return nil
 	}
 
-	clock := time.NewTicker(secretsEvery)
-	defer clock.Stop()
-
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-clock.C:
-		}
-
-		report := w.monitor.Report()
-		working := report.State != status.Blocked && report.State != status.Starting
+	for backoff.Sleep(ctx, secretsEvery) {
 		now := w.files.fingerprint(used, false)
 		if !bytes.Equal(now, last) {
-			last, next, failures, again = now, nil, 0, time.Time{}
+			last, failures, again = now, 0, time.Time{}
+			continue
+		}
+		if time.Now().Before(again) {
 			continue
 		}
 
-		due := next == nil && (!time.Now().Before(again) || !working)
-		late := next != nil && w.kept.turn.mine() && time.Since(tried) > 2*secretsEvery // the turn took a while to come
-		if due || late {
-			var wrong error
-			next, wrong = w.look(ctx)
-			//planted:secret-untried if untried, err := w.files.reload(used); wrong != nil && err == nil {
-			//planted:secret-untried 	return &newSecrets{config: untried}
-			//planted:secret-untried }
-			if ctx.Err() != nil {
-				return nil
-			}
-
-			w.monitor.NewSecrets(wrong)
-			failures++
-			tried, again = time.Now(), time.Now().Add(backoff.Delay(failures, secretsEvery, secretsRetry))
-			if wrong != nil && !bytes.Equal(now, logged) {
-				w.log.Error(notUsed(wrong), zap.Error(wrong))
-				logged = now
-			}
+		next, wrong := w.look(ctx)
+		//planted:secret-untried if untried, err := w.files.reload(used); wrong != nil && err == nil {
+		//planted:secret-untried 	return &newSecrets{config: untried}
+		//planted:secret-untried }
+		if ctx.Err() != nil {
+			return nil
 		}
 
-		switch {
-		case next == nil && report.Ready:
-			w.kept.endTurn() // the next replica may follow
-		case next == nil:
-		//planted:roll-does-not-wait case !working, w.kept.turn != nil
-		case !working, w.kept.turn.mine():
+		w.monitor.NewSecrets(wrong)
+		if wrong != nil && !bytes.Equal(now, logged) {
+			w.log.Error(notUsed(wrong), zap.Error(wrong))
+			logged = now
+		}
+		if next != nil {
 			return next
-		case w.kept.turn == nil:
-			w.log.Info("new secrets work: replicas hand over one after another")
-			if err := w.kept.startTurn(ctx, next.config, w.via); err != nil {
-				w.log.Warn("cannot ask whether another replica is handing over", zap.Error(err))
-			}
 		}
+
+		failures++
+		again = time.Now().Add(backoff.Delay(failures, secretsEvery, secretsRetry))
 	}
+
+	return nil
 }
 
 // notUsed says that new secrets are not used, because of err.
@@ -219,14 +194,8 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 		}
 
 	case "STORAGE_CONNECTION_STRING":
-		if c.CheckpointStore == config.StoreBlob {
-			s.records, err = s.openRecords(ctx, c, quiet)
-			if err == nil {
-				err = s.tryRecords(ctx, c)
-			}
-		}
-		if err == nil {
-			_, err = s.openDeadLetters(ctx, c, quiet)
+		if _, s, err = s.open(ctx, c, quiet, status.ByCheckpoints, status.ByDeadLetters); err == nil {
+			err = s.tryRecords(ctx, c)
 		}
 
 	case "NOTIFY_URLS":
@@ -234,10 +203,9 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 	}
 
 	if of := c.Store().Variable; err == nil && of != nil && of(c) == variable {
-		if s.leases, err = s.openLeases(ctx, c, quiet); err != nil {
-			return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
+		if _, s, err = s.open(ctx, c, quiet, status.ByStore); err == nil {
+			err = s.tryLeases(ctx, c)
 		}
-		err = s.tryLeases(ctx, c)
 	}
 
 	return err
@@ -270,64 +238,3 @@ func (w secretsWatch) tryReceivers(ctx context.Context, c config.Config, s store
 
 	return err
 }
-
-// A turn is a replica's in a roll, in which replicas hand over one after another: it has the lease of the roll from before
-// it hands over until its successor in the process is ready. It ends with the process.
-type turn struct {
-	elector *leader.Elector
-	stop    context.CancelFunc
-	done    chan struct{}
-}
-
-// mine reports whether it is this replica's turn. t may be nil.
-func (t *turn) mine() bool {
-	if t == nil {
-		return false
-	}
-
-	_, leading := t.elector.Leading()
-	return leading
-}
-
-// startTurn waits for this replica's turn in the background, until endTurn. The lease is in the throttle store, which is
-// reached with the new secrets.
-func (m *memory) startTurn(ctx context.Context, c config.Config, n network) error {
-	s, err := newStores(c, n)
-	s.memory = m
-	var leases lease.Store
-	if err == nil {
-		leases, err = s.openLeases(ctx, c, zap.NewNop())
-	}
-	if err != nil {
-		s.Close()
-		return err
-	}
-
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	t := &turn{stop: stop, done: make(chan struct{})}
-	note := func(lease.Record) string { return "" }
-	t.elector = leader.NewElector(leases, rollKey(c), note, zap.NewNop())
-	go func() {
-		defer close(t.done)
-		defer s.Close()
-		t.elector.Run(running, func(ctx context.Context, _ *leader.Term) error {
-			<-ctx.Done()
-			return nil
-		})
-	}()
-	m.turn = t
-
-	return nil
-}
-
-// endTurn lets the next replica hand over, if it is or may become this one's turn.
-func (m *memory) endTurn() {
-	if m.turn != nil {
-		m.turn.stop()
-		<-m.turn.done
-		m.turn = nil
-	}
-}
-
-// rollKey is the key of the lease of a roll.
-func rollKey(c config.Config) string { return "~roll/" + c.Scope() }

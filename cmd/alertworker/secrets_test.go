@@ -22,7 +22,6 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
-	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
@@ -202,9 +201,9 @@ type changing struct {
 func (*changing) Receivers() []delivery.ReceiverState { return nil }
 func (*changing) Partitions() []partition.State       { return nil }
 
-// newChanging returns a replica that shares leases and a file with others.
-func newChanging(leases lease.Store, file *atomic.Value) *changing {
-	r := &changing{kept: &memory{leases: leases}, file: file}
+// newChanging returns a replica whose secrets are in a file.
+func newChanging(file *atomic.Value) *changing {
+	r := &changing{kept: &memory{leases: memlease.Keeping(time.Hour)}, file: file}
 	r.config = config.Config{
 		ReplicaName: "r", ThrottleStore: config.StoreMemory, CheckpointStore: config.StoreMemory, ThrottleScope: "test",
 		NotifyURLs: config.NewURLs(file.Load().(string)),
@@ -212,19 +211,13 @@ func newChanging(leases lease.Store, file *atomic.Value) *changing {
 	return r
 }
 
-// start has a replica begin that is ready from some time on.
-func (r *changing) start(readyAfter time.Duration) {
+// start has a replica begin.
+func (r *changing) start() {
 	r.monitor = status.New(zap.NewNop())
-	ready := time.Now().Add(readyAfter)
 	r.monitor.Watch(status.Replica{
 		Worker:  r,
 		Standby: func() string { return "" },
-		Source: func() telemetry.SourceStats {
-			if time.Now().Before(ready) {
-				return telemetry.SourceStats{}
-			}
-			return r.source
-		},
+		Source:  func() telemetry.SourceStats { return r.source },
 	})
 }
 
@@ -250,77 +243,6 @@ func (r *changing) watch(ctx context.Context) *newSecrets {
 }
 
 var reading = telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}
-
-// Replicas that work hand over one after another: each waits until the one before is ready. One that never is keeps the
-// others at their old secrets. Replicas that send nothing wait for nobody.
-func TestSecretsTakeTurns(t *testing.T) {
-	const replicas = 5
-	const startsWithin = 40 * time.Second
-	roll := func(t *testing.T, working bool, never int) (from, until []time.Duration) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		var file atomic.Value
-		file.Store("http://first.example.com/")
-		leases := memlease.Keeping(time.Hour)
-		began := time.Now()
-		var mu sync.Mutex
-		var all sync.WaitGroup
-		for range replicas {
-			r := newChanging(leases, &file)
-			if working {
-				r.source = reading
-			}
-			all.Go(func() {
-				defer r.kept.endTurn()
-				r.start(0)
-				next := r.watch(ctx)
-				if next == nil {
-					return
-				}
-				mu.Lock()
-				from = append(from, time.Since(began))
-				starts := time.Duration(startsWithin)
-				if len(from) == never {
-					starts = 2 * time.Hour
-				}
-				mu.Unlock()
-				r.config = next.config
-				r.start(starts)
-				time.Sleep(starts)
-				mu.Lock()
-				until = append(until, time.Since(began))
-				mu.Unlock()
-				r.watch(ctx)
-			})
-		}
-		time.Sleep(10 * time.Second)
-		file.Store("http://second.example.com/")
-		all.Wait()
-		return from, until
-	}
-	synctest.Test(t, func(t *testing.T) {
-		from, until := roll(t, true, 0)
-		if len(from) != replicas {
-			t.Fatalf("%d of %d replicas hand over", len(from), replicas)
-		}
-		for i := 1; i < replicas; i++ {
-			if from[i] < until[i-1] {
-				t.Errorf("replica %d hands over after %v, before the one before is ready after %v", i+1, from[i], until[i-1])
-			}
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		if from, _ := roll(t, true, 2); len(from) != 2 {
-			t.Errorf("%d replicas hand over although the second never becomes ready", len(from))
-		}
-	})
-	synctest.Test(t, func(t *testing.T) {
-		from, _ := roll(t, false, 0)
-		if len(from) != replicas || from[replicas-1] > 10*time.Second+3*secretsEvery {
-			t.Errorf("replicas that do not work hand over after %v", from)
-		}
-	})
-}
 
 // A secret is tried, and used once it works, whatever it was before: wrong, malformed, or refused until now. Meanwhile the
 // old one stays in use, and that is said.
@@ -359,13 +281,12 @@ func TestNewSecretIsTried(t *testing.T) {
 				takes.Store("first")
 				var file atomic.Value
 				file.Store(first)
-				r := newChanging(memlease.Keeping(time.Hour), &file)
+				r := newChanging(&file)
 				r.via = via
 				if test.working {
 					r.source = reading
 				}
-				r.start(0)
-				defer r.kept.endTurn()
+				r.start()
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 				defer cancel()
 				var next *newSecrets
@@ -433,8 +354,7 @@ func TestMalformedSigningFile(t *testing.T) {
 			write("token", "a-token-of-some-length")
 			synctest.Test(t, func(t *testing.T) {
 				r := &changing{config: c, kept: &memory{leases: memlease.Keeping(time.Hour)}, source: reading}
-				r.start(0)
-				defer r.kept.endTurn()
+				r.start()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				files := onDisk()

@@ -2,14 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
-	"alertworker/internal/lease"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -60,36 +59,15 @@ func (s *session) Close() {
 	_ = s.log.Sync() // fails on terminals and pipes, which have nothing to flush
 }
 
-// connect finds the hub and opens all stores.
-func (s *session) connect(ctx context.Context) (err error) {
-	s.config, s.stores, err = s.open(ctx, s.config, zap.NewNop())
+// connect finds the hub and opens all stores, or some of that.
+func (s *session) connect(ctx context.Context, only ...status.By) (err error) {
+	s.config, s.stores, err = s.open(ctx, s.config, zap.NewNop(), only...)
 	return err
 }
 
 // inMemory reports whether a store is in memory, where only the worker sees it.
 func (s *session) inMemory() bool {
 	return s.config.ThrottleStore == config.StoreMemory || s.config.CheckpointStore == config.StoreMemory
-}
-
-// connectLeases opens the throttle store alone.
-func (s *session) connectLeases(ctx context.Context) (err error) {
-	if s.leases, err = s.openLeases(ctx, s.config, zap.NewNop()); err != nil {
-		return fmt.Errorf("open THROTTLE_STORE=%s: %w", s.config.ThrottleStore, err)
-	}
-	return nil
-}
-
-// connectRecords opens the checkpoint store alone.
-func (s *session) connectRecords(ctx context.Context) (err error) {
-	if s.records, err = s.openRecords(ctx, s.config, zap.NewNop()); err != nil {
-		return fmt.Errorf(
-			"open CHECKPOINT_STORE=%s: %w",
-			s.config.CheckpointStore,
-			lease.AddHint(err, s.config.StorageVariable()),
-		)
-	}
-
-	return nil
 }
 
 // eachGate calls do with what each gate of each receiver is for: see the function eachGate.

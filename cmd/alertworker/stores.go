@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -51,11 +52,10 @@ type stores struct {
 	memory      *memory
 }
 
-// memory is what stores in memory hold, and this replica's turn in a roll of secrets: it lasts for as long as the process.
+// memory is what stores in memory hold: it lasts for as long as the process.
 type memory struct {
 	leases  lease.Store
 	records records.Store
-	turn    *turn // nil if it is not in one
 }
 
 func (s stores) Close() {
@@ -127,32 +127,40 @@ func newStores(c config.Config, n network) (stores, error) {
 }
 
 // open finds the hub, connects to the stores that c names, creates containers that are missing and,
-// for what has no key, waits for a token. It returns c reading from where the hub is. Its error is an *openError,
-// around an *invalidError if no retry can help.
-func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, stores, error) {
-	c, err := s.findHub(ctx, c, log)
-	if err != nil {
-		return c, s, &openError{status.ByHub, err}
-	}
-
-	if s.records, err = s.openRecords(ctx, c, log); err != nil {
-		return c, s, &openError{
-			status.ByCheckpoints,
-			fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, lease.AddHint(err, c.StorageVariable())),
-		}
-	}
-
-	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
-		return c, s, &openError{status.ByStore, err}
-	}
-
-	if c.HasStorage() {
-		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
-			return c, s, &openError{
-				status.ByDeadLetters,
-				fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, lease.AddHint(err, c.StorageVariable())),
+// for what has no key, waits for a token; or does only some of that. It returns c reading from where the hub is. Its error
+// is an *openError, around a *usageError if no retry can help.
+func (s stores) open(
+	ctx context.Context, c config.Config, log *zap.Logger, only ...status.By,
+) (config.Config, stores, error) {
+	for _, part := range []struct {
+		by   status.By
+		what string
+		open func() error
+	}{
+		{status.ByHub, "", func() (err error) {
+			c, err = s.findHub(ctx, c, log)
+			return err
+		}},
+		{status.ByCheckpoints, fmt.Sprintf("open CHECKPOINT_STORE=%s: ", c.CheckpointStore), func() (err error) {
+			s.records, err = s.openRecords(ctx, c, log)
+			return lease.AddHint(err, c.StorageVariable())
+		}},
+		{status.ByStore, fmt.Sprintf("open THROTTLE_STORE=%s: ", c.ThrottleStore), func() (err error) {
+			s.leases, err = s.openLeases(ctx, c, log)
+			return hinted(c, err)
+		}},
+		{status.ByDeadLetters, fmt.Sprintf("open DEAD_LETTER_CONTAINER=%s: ", c.DeadLetterContainer), func() (err error) {
+			if c.HasStorage() {
+				s.deadLetters, err = s.openDeadLetters(ctx, c, log)
 			}
+			return lease.AddHint(err, c.StorageVariable())
+		}},
+	} {
+		if len(only) > 0 && !slices.Contains(only, part.by) {
+			continue
+		}
+		if err := part.open(); err != nil {
+			return c, s, &openError{part.by, fmt.Errorf("%s%w", part.what, err)}
 		}
 	}
 
@@ -338,7 +346,7 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 	if c.CosmosConnectionString.IsSet() {
 		account, err := cosmoslease.WithKey(c.CosmosConnectionString.Reveal())
 		if err != nil {
-			return account, &invalidError{fmt.Errorf("COSMOS_CONNECTION_STRING: %w", err)}
+			return account, &usageError{fmt.Errorf("COSMOS_CONNECTION_STRING: %w", err)}
 		}
 		return account, nil
 	}
@@ -370,7 +378,7 @@ func (s stores) container(ctx context.Context, c config.Config, name string) (*c
 	}
 
 	if err != nil {
-		return nil, &invalidError{fmt.Errorf("%s: %w", c.StorageVariable(), azure.Explain(err))}
+		return nil, &usageError{fmt.Errorf("%s: %w", c.StorageVariable(), azure.Explain(err))}
 	}
 
 	return client.ServiceClient().NewContainerClient(name), nil

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/checkup"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
 )
@@ -118,7 +119,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 
 // testGates returns the gates of those who get the alerts of t.
 func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []checkup.Gate, err error) {
-	if err := s.connectLeases(ctx); err != nil {
+	if err := s.connect(ctx, status.ByStore); err != nil {
 		return nil, err
 	}
 

@@ -75,7 +75,7 @@ func TestWhy(t *testing.T) {
 		}
 	}
 	kiln := w.ask("kiln")
-	if !regexp.MustCompile("(?s)^kiln: a receiver did not accept its last alert\n.*letter   hook: alert about 99 .*answered 422.*\nFix the receiver, then run `alertworker deadletters replay ").MatchString(kiln) {
+	if !regexp.MustCompile("(?s)^kiln: a receiver did not accept its last alert\n.*letter   hook: kiln: 99, .*answered 422.*\nFix the receiver, then run `alertworker deadletters replay ").MatchString(kiln) {
 		t.Errorf("of a dead letter:\n%s", kiln)
 	}
 	if fridge := w.ask("fridge"); fridge != "fridge: it has no alarm\n  window   none is recorded\nRun `alertworker why DEVICE --last 2h` to see what it sent, and what that reaches.\n" {

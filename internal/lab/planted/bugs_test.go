@@ -39,7 +39,6 @@ var bugs = []bug{
 	{"dead-letter-kept-early", "a dead letter counts as kept before it is", 14, false},
 	{"lease-frees-early", "a lease frees two seconds early", 15, false},
 	{"secret-untried", "a new secret is used untried", 15, false},
-	{"roll-does-not-wait", "a roll of secrets does not wait for the replica before", 15, false},
 	{"silences-share-id", "silences since one place have one id", 16, true},
 	{"over-incident-begins-anew", "an incident that goes on before its end has gone out is another one", 19, false},
 	{"one-dead-letter", "all dead letters have one name", 8, false},

@@ -110,14 +110,11 @@ func WriteTable(
 // endOf says when a letter was replayed or discarded, and by whom; empty if it was not.
 func endOf(l deadletter.Letter, zone *time.Location) string {
 	at := map[deadletter.Kind]time.Time{deadletter.Replayed: l.Replayed, deadletter.Discarded: l.Discarded}[l.Kind]
-	switch {
-	case at.IsZero():
+	if at.IsZero() {
 		return ""
-	case l.By == "":
-		return fmt.Sprintf("%s at %s", l.Kind, moment(at, zone))
 	}
 
-	return fmt.Sprintf("%s at %s by %s", l.Kind, moment(at, zone), l.By)
+	return strings.TrimSuffix(fmt.Sprintf("%s at %s by %s", l.Kind, moment(at, zone), l.By), " by ") // version 1.0 did not say who
 }
 
 // moment shows a time in a zone: 2026-03-01 12:00:00Z, or with +01:00.

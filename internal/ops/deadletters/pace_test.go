@@ -282,7 +282,7 @@ func TestEachLetterOfAMessage(t *testing.T) {
 							Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
 						}
 						if test.to {
-							r.To = &to
+							r.To = to.ID
 						}
 						r.Send(t.Context(), test.letters)
 						if r.Delivered != 1 || r.Failed != 1 || !dry && s.messages != test.messages || !strings.Contains(out.String(), test.says) {

@@ -35,9 +35,9 @@ type Replay struct {
 	Leases    lease.Store // of the workers' windows
 	Incidents Incidents   // the workers'; nil: only the worker knows them
 	Config    config.Config
-	Rules     []rules.Rule        // with the windows of their alerts; those of other rules have Config.ThrottleWindow
-	To        *receivers.Receiver // for all; nil for each letter's own
-	By        string              // who replays, as they say
+	Rules     []rules.Rule // with the windows of their alerts; those of other rules have Config.ThrottleWindow
+	To        string       // id or name of a receiver, for all; empty for each letter's own
+	By        string       // who replays, as they say
 	DryRun    bool
 	Out       io.Writer
 
@@ -46,7 +46,7 @@ type Replay struct {
 	dispatcher *delivery.Dispatcher
 	windows    *recent.Windows
 	alarms     map[alarmKey]bool // of a dry run: an alert would be sent
-	storeDown  int               // failures of the throttle store in a row
+	storeDown  int               // failures of the throttle store
 }
 
 // Incidents are the records of those that alerts are about, an incident.Book.
@@ -54,42 +54,17 @@ type Incidents interface {
 	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
 }
 
-// Receiver returns the one of rs with an id or, if there is none, with a name.
-func Receiver(rs []receivers.Receiver, name string) (*receivers.Receiver, error) {
-	if to := receivers.WithID(rs, name); to != nil {
-		return to, nil
-	}
-
+// Receiver returns which of rs has an id or a name.
+func Receiver(rs []receivers.Receiver, name string) (int, error) {
 	var names []string
 	for i, to := range rs {
-		if to.Name == name {
-			return &rs[i], nil
+		if to.ID == name || to.Name == name {
+			return i, nil
 		}
 		names = append(names, to.Name)
 	}
 
-	return nil, fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
-}
-
-// ByID is Send for the dead letter with this ID.
-func (r *Replay) ByID(ctx context.Context, id string) {
-	l, err := r.Store.Get(ctx, deadletter.Undelivered, id)
-	switch {
-	case errors.Is(err, deadletter.ErrNotFound):
-		why := "no such dead letter"
-		if l, err := r.Store.Get(ctx, deadletter.Replayed, id); err == nil {
-			why = "already " + endOf(l, r.Config.Zone())
-		} else if l, err := r.Store.Get(ctx, deadletter.Discarded, id); err == nil {
-			why = "already " + endOf(l, r.Config.Zone())
-		}
-		r.stays(why, deadletter.Letter{ID: id})
-
-	case err != nil:
-		r.stays(err.Error(), deadletter.Letter{ID: id})
-
-	default:
-		r.Send(ctx, []deadletter.Letter{l})
-	}
+	return -1, fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
 }
 
 // start makes what letters are sent by.
@@ -160,7 +135,7 @@ func (o owner) Settled(delivery.Key, *delivery.Notice) {}
 
 const stopped = "stopped"
 
-// maxFailures of the throttle store in a row mean that it is down.
+// maxFailures of the throttle store mean that it is down.
 const maxFailures = 3
 
 const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after " +
@@ -342,21 +317,17 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter) (to int, why s
 		return -1, l.Broken.Error()
 	}
 
-	receiver := r.To
-	if receiver == nil {
-		var err error
-		if receiver, err = Receiver(r.Receivers, l.Receiver); err != nil {
-			return -1, err.Error() + "; use --to to send it to another one"
-		}
+	to, err := Receiver(r.Receivers, cmp.Or(r.To, l.Receiver))
+	if err != nil {
+		return -1, err.Error() + "; use --to to send it to another one"
 	}
 
-	to = slices.IndexFunc(r.Receivers, func(other receivers.Receiver) bool { return other.ID == receiver.ID })
 	switch why = r.down(to); {
 	case why != "":
 	case ctx.Err() != nil:
 		why = stopped
 	case r.storeDown >= maxFailures:
-		why = fmt.Sprintf("the throttle store failed %d times in a row", maxFailures)
+		why = fmt.Sprintf("the throttle store failed %d times", maxFailures)
 	case l.Alert.Silent > 0 && !l.Alert.Resolved && l.Alert.Incident == nil:
 		why = "the device may have been heard since; the status page lists who is silent now"
 	case r.alarms[r.alarmOf(l, to)]:
@@ -463,12 +434,11 @@ func (r *Replay) incident(ctx context.Context, a notify.Alert) (*notify.Incident
 	}
 
 	about := *a.Incident
-	switch runs := record.State == incident.Running && record.ID == about.ID; {
-	case runs && a.Resolved:
-		return nil, errors.New("the incident goes on")
-	case !runs && !a.Resolved:
-		return nil, errors.New("the incident is over")
-	case runs:
+	runs := record.State == incident.Running && record.ID == about.ID
+	if runs == a.Resolved {
+		return nil, errors.New(map[bool]string{true: "the incident goes on", false: "the incident is over"}[runs])
+	}
+	if runs {
 		about.Members, about.AtLeast = record.Members(now.Add(-r.window(a)))
 		about.First = record.First().First
 	}
@@ -484,11 +454,6 @@ func (r *Replay) declined(ctx context.Context, a notify.Alert, to int) string {
 
 	q := request(a)
 	result, id, err := r.gate(to, a).Predict(ctx, q)
-	r.storeDown++
-	if err == nil {
-		r.storeDown = 0
-	}
-
 	switch {
 	case result.Outcome == throttle.Throttled:
 		return fmt.Sprintf(
@@ -496,40 +461,32 @@ func (r *Replay) declined(ctx context.Context, a notify.Alert, to int) string {
 			max(0, result.Quiet.Sub(result.Now)).Round(time.Second),
 		)
 
-	case result.Outcome == throttle.Busy:
-		return "another process is sending an alert for the device, or its window has only just ended; try again in a minute"
-
-	case result.Outcome == throttle.Unneeded:
-		return "the device was alerted again since, or the receiver has already got a recovery or never got an alert"
-
 	case result.Outcome == throttle.Unavailable:
+		r.storeDown++
 		return err.Error()
 
 	case id != q.ID && !a.Resolved:
-		return unknownFate
+		return cmp.Or(declines[result.Outcome], unknownFate)
 	}
 
-	return ""
+	return declines[result.Outcome]
+}
+
+// declines says why the gate does not let a letter go.
+var declines = map[throttle.Outcome]string{
+	throttle.Busy:     "another process is sending an alert for the device, or its window has only just ended; try again in a minute",
+	throttle.Unneeded: "the device was alerted again since, or the receiver has already got a recovery or never got an alert",
 }
 
 // stays says why a letter is not delivered.
 func (r *Replay) stays(why string, l deadletter.Letter) {
-	to := nameOf(l.Receiver, r.Receivers)
-	if r.To != nil {
-		to = r.To.Name
-	}
-
 	r.Failed++
-	r.line(l, to, why)
+	r.line(l, nameOf(cmp.Or(r.To, l.Receiver), r.Receivers), why)
 }
 
 // line prints what became of a letter.
 func (r *Replay) line(l deadletter.Letter, to, what string) {
-	about := l.ID
-	if l.Alert.Device != "" {
-		about += " " + l.Alert.From().String()
-	}
-
+	about := strings.TrimSpace(l.ID + " " + l.Alert.From().String())
 	if to != "" {
 		about += " to " + to
 	}
