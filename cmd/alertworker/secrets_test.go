@@ -233,7 +233,7 @@ func (r *changing) watch(ctx context.Context) *newSecrets {
 		reload: func(used config.Config) (config.Config, error) {
 			text := r.file.Load().(string)
 			if strings.HasPrefix(text, "ftp:") {
-				return used, errors.New("NOTIFY_URLS entry 1 has an unknown scheme")
+				return used, errors.New("NOTIFY_URLS entry 1 begins with no known scheme")
 			}
 			used.NotifyURLs = config.NewURLs(text)
 			return used, nil
@@ -270,7 +270,7 @@ func TestNewSecretIsTried(t *testing.T) {
 	}{
 		"wrong":                                {func(*atomic.Value) {}, "", "answered 401", true},
 		"wrong, and the old one does not work": {func(*atomic.Value) {}, "", "answered 401", false},
-		"malformed":                            {func(file *atomic.Value) { file.Store("ftp://") }, "", "NOTIFY_URLS entry 1 has an unknown scheme", true},
+		"malformed":                            {func(file *atomic.Value) { file.Store("ftp://") }, "", "NOTIFY_URLS entry 1 begins with no known scheme", true},
 		"activated":                            {func(*atomic.Value) { takes.Store("wrong") }, wrong, "", true},
 		"taken back":                           {func(file *atomic.Value) { file.Store(first) }, "", "", true},
 		"cannot be tried":                      {func(file *atomic.Value) { file.Store("http://me:other@receiver/") }, "http://me:other@receiver/", "", true},

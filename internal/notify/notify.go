@@ -5,6 +5,7 @@ package notify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -196,6 +197,14 @@ func AsError(err error) *Error {
 		return e
 	}
 	return &Error{Err: err}
+}
+
+// Ended returns the error of an attempt whose ctx has ended, with the cause.
+func Ended(ctx context.Context, what string) error {
+	if cause := context.Cause(ctx); cause != ctx.Err() {
+		return fmt.Errorf("%s: %w: %w", what, ctx.Err(), cause)
+	}
+	return fmt.Errorf("%s: %w", what, ctx.Err())
 }
 
 // What is known after an attempt, in metrics.

@@ -33,7 +33,7 @@ func New(u *url.URL, style wording.Style, token notify.TokenSource, opts httppos
 
 	endpoint.RawQuery = query.Encode()
 
-	opts.Refuses = refuses
+	opts.Settings = settings
 
 	if key, _ := u.User.Password(); HasKey(u) {
 		opts.Secrets = []string{key}
@@ -63,14 +63,7 @@ func HasKey(u *url.URL) bool {
 	return key != ""
 }
 
-// schema is that of the topic's events in an answer, which has several wordings: "configured to receive event in
-// 'EventGridEvent' schema", and "configured for 'EventGridEvent' schema" to a batch (Azure/azure-sdk-for-python#16055,
-// #15941).
-var schema = regexp.MustCompile(`'(\w+)' schema`)
-
-// refuses takes it for the topic's fault, not the message's, if the topic is for events of
-// another schema, which Event Grid answers with 400.
-func refuses(code int, body string) bool {
-	topic := schema.FindStringSubmatch(body)
-	return httppost.RefusesMessage(code, body) && (topic == nil || strings.HasPrefix(topic[1], "CloudEvent"))
-}
+// settings is in the answer, a 400, of a topic that was made for another schema. It has several wordings:
+// "configured to receive event in 'EventGridEvent' schema", and "configured for 'EventGridEvent' schema" to a batch
+// (Azure/azure-sdk-for-python#16055, #15941).
+var settings = regexp.MustCompile(`'([^C]|C[^l])\w*' schema`) // any but CloudEvent…

@@ -16,33 +16,19 @@ import (
 
 const maxRetryAfter = time.Hour
 
-// RefusesMessage reports whether an answer is 400, 413, 415 or 422: something is wrong
-// with the message, not with the receiver.
-func RefusesMessage(code int, _ string) bool {
-	return slices.Contains([]int{
-		http.StatusBadRequest,
-		http.StatusRequestEntityTooLarge,
-		http.StatusUnsupportedMediaType,
-		http.StatusUnprocessableEntity,
-	}, code)
-}
-
-// hints are what to do about answers, whatever the channel.
-var hints = map[int]string{
-	http.StatusNotFound:         "check the path in NOTIFY_URLS",
-	http.StatusGone:             "check the path in NOTIFY_URLS",
-	http.StatusMethodNotAllowed: "check the path in NOTIFY_URLS",
+// aboutMessage are answers that say that something is wrong with the message, unless Options.Settings finds that it is with
+// the receiver, as it is set up.
+var aboutMessage = []int{
+	http.StatusBadRequest,
+	http.StatusRequestEntityTooLarge,
+	http.StatusUnsupportedMediaType,
+	http.StatusUnprocessableEntity,
 }
 
 // explain returns what an answer means that does not accept the message. body is the beginning of its body,
 // and shown the same without secrets.
 func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error {
 	code := resp.StatusCode
-	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
-	if s := redact.Excerpt(shown); s != "" {
-		text += fmt.Sprintf(" (%q)", s)
-	}
-
 	e := &notify.Error{
 		// A redirect or a complaint about the request means that it was not taken. A 5xx
 		// may come from a proxy that gave up on a receiver which did take it.
@@ -50,19 +36,16 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		RetryAfter: retryAfter(resp.Header, time.Now()),
 		Status:     code,
 	}
-
-	hint := hints[code]
 	e.Limited = code == http.StatusTooManyRequests || e.RetryAfter > 0
 
+	hint := ""
 	switch {
 	case code < 300:
 		hint = fmt.Sprintf("this is not the receiver's own answer, which is %q: check the URL in NOTIFY_URLS, and whether a "+
 			"proxy answers in its place", c.says)
-	case c.refuses(code, body):
-		e.Refused = true
-		e.Limited = false
-		e.RetryAfter = 0
-		hint = "the receiver rejects it for good"
+
+	case code < 400:
+		hint = "redirects are not followed: put the final address into NOTIFY_URLS"
 
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials
@@ -70,18 +53,25 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 			hint += "; " + humanize.ClockOff(ahead) + ", by the answer's Date"
 		}
 
-	case RefusesMessage(code, body):
+	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed, code == http.StatusGone:
+		hint = "check the path in NOTIFY_URLS"
+
+	case !slices.Contains(aboutMessage, code):
+
+	case c.settings != nil && c.settings.MatchString(body):
 		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
 
-	case code < 400:
-		hint = "redirects are not followed: put the final address into NOTIFY_URLS"
+	default:
+		e.Refused, e.Limited, e.RetryAfter = true, false, 0
+		hint = "the receiver rejects it for good"
 	}
 
-	if hint != "" {
-		text += ": " + hint
+	text := fmt.Sprintf("answered %d %s", code, http.StatusText(code))
+	if s := redact.Excerpt(shown); s != "" {
+		text += fmt.Sprintf(" (%q)", s)
 	}
 
-	e.Err = errors.New(text)
+	e.Err = errors.New(strings.TrimSuffix(strings.TrimSpace(text)+": "+hint, ": "))
 
 	return e
 }

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -47,9 +48,9 @@ type Options struct {
 	Header http.Header
 	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
 	Credentials string
-	// Refuses reports whether an answer says that the receiver will never take this
-	// message. Nil is RefusesMessage.
-	Refuses func(code int, body string) bool
+	// Settings is found in the body of an answer of 400, 413, 415 or 422 that is about the receiver's settings, and not about
+	// the message. Nil: none is.
+	Settings *regexp.Regexp
 	// Says is the body with which the service accepts a message, apart from space around it: a 2xx with another one is
 	// not its answer, but that of a proxy or a login page. Empty: any body is.
 	Says string
@@ -70,7 +71,7 @@ type Client struct {
 	header      http.Header
 	redact      *strings.Replacer
 	credentials string
-	refuses     func(code int, body string) bool
+	settings    *regexp.Regexp
 	says        string
 	client      *http.Client
 	ahead       atomic.Pointer[time.Duration] // the receiver's clock, as its last answer showed it; nil: not known
@@ -106,17 +107,13 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		credentials: cmp.Or(opts.Credentials, "NOTIFY_URLS"),
 		header:      opts.Header,
 		redact:      redact.New(u, secrets),
-		refuses:     opts.Refuses,
+		settings:    opts.Settings,
 		says:        opts.Says,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
-	if c.refuses == nil {
-		c.refuses = RefusesMessage
-	}
-
 	return c, nil
 }
 
@@ -142,7 +139,7 @@ func (c *Client) Format(f fmt.State, _ rune) { io.WriteString(f, "receiver at "+
 func (c *Client) Close() { c.client.CloseIdleConnections() }
 
 // Post makes one attempt to deliver m, under a notifier's contract. A 2xx, with the body that Options.Says, means that m
-// is taken, what Options.Refuses says that it is refused for good, and any other answer, or none, that
+// is taken, a 400, 413, 415 or 422 about it that it is refused for good, and any other answer, or none, that
 // the receiver is down or busy.
 func (c *Client) Post(ctx context.Context, m Message) error {
 	// connected says whether the last attempt of the transport got as far as
@@ -174,7 +171,7 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	resp, err := c.client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = timeout(ctx, connected.Load())
+			err = notify.Ended(ctx, map[bool]string{false: "no connection in time", true: "no answer in time"}[connected.Load()])
 		}
 		return c.wrap(m.What, &notify.Error{Untaken: !connected.Load(), Err: c.clean(err)})
 	}
@@ -218,20 +215,6 @@ func (c *Client) PostJSON(ctx context.Context, what string, v any) error {
 // is its own fault.
 func (c *Client) Unsent(what string, refused bool, err error) error {
 	return c.wrap(what, &notify.Error{Refused: refused, Untaken: true, Err: err})
-}
-
-// timeout returns why ctx ended and whether there was a connection by then.
-func timeout(ctx context.Context, connected bool) error {
-	what := "no connection in time"
-	if connected {
-		what = "no answer in time"
-	}
-
-	if cause := context.Cause(ctx); cause != ctx.Err() {
-		return fmt.Errorf("%s: %w: %w", what, ctx.Err(), cause)
-	}
-
-	return fmt.Errorf("%s: %w", what, ctx.Err())
 }
 
 // clean takes the URL out of an error of net/http. If there still is a secret in

@@ -41,7 +41,7 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	case err != nil:
 		return &notify.Error{Refused: true, Untaken: true, Err: err}
 	case ctx.Err() != nil:
-		return &notify.Error{Untaken: true, Err: fmt.Errorf("write alert to the log: %w", context.Cause(ctx))}
+		return &notify.Error{Untaken: true, Err: notify.Ended(ctx, "write alert to the log")}
 	}
 
 	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -27,17 +28,14 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Chan
 	}
 
 	server.Path, server.RawPath = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), topic), ""
-	opts.Refuses = refuses
+	opts.Settings = settings
 	opts.Secrets = []string{topic} // whoever knows a topic can read it
 
 	return httppost.NewChannel(&server, opts, style, maxMessage, func(t wording.Text) any { return encode(t, topic) })
 }
 
-// refuses takes it for the setting's fault, not the message's, if the topic's name is not
-// allowed, which ntfy answers with 400.
-func refuses(code int, body string) bool {
-	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "invalid request: topic")
-}
+// settings is in the answer, a 400, if the topic's name is not allowed.
+var settings = regexp.MustCompile("invalid request: topic")
 
 type message struct {
 	Topic    string   `json:"topic"`

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
-	"strings"
 	"time"
 
 	"alertworker/internal/notify"
@@ -38,7 +37,7 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*PagerDuty, er
 		return nil, err
 	}
 
-	opts.Refuses = refuses
+	opts.Settings = settings
 	opts.Secrets = []string{key}
 	client, err := httppost.New(&url.URL{Scheme: "https", Host: host, Path: "/v2/enqueue"}, opts)
 	if err != nil {
@@ -65,13 +64,8 @@ func Split(u *url.URL) (key, host string, err error) {
 	return parts[1] + parts[3], cmp.Or(parts[2], defaultHost), nil
 }
 
-// refuses takes it for the setting's fault, not the message's, if PagerDuty complains
-// about the routing key, which it does with 400.
-func refuses(code int, body string) bool {
-	body = strings.ToLower(body)
-	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "routing key") &&
-		!strings.Contains(body, "routing_key")
-}
+// settings is in the answer, a 400, if PagerDuty complains about the routing key.
+var settings = regexp.MustCompile("(?i)routing[ _]key")
 
 // Notify sends one alert: it triggers or resolves. See [httppost.Client.Post] for what answers mean.
 func (p *PagerDuty) Notify(ctx context.Context, alerts ...notify.Alert) error {

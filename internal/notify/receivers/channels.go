@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/notify/smtp"
 	"alertworker/internal/notify/teams"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 // A channel is one kind of receiver: a row in channels, and a package.
@@ -32,14 +33,16 @@ type channel struct {
 	hosts   []string // of the service, and those below them: their URLs belong here and nowhere else
 	instead string   // ends the error about such a URL that is elsewhere; mostly empty
 
-	batch    int  // alerts that fit into one message; 0: it takes one
+	single   bool // it takes one alert in a message, and others up to maxBatch
 	together bool // what is ready goes in one message, also if nobody asks for that
 	people   bool // read its messages
 	forgets  bool // what it was sent, when it restarts
 	headers  bool // requests may have headers of the user's
 	places   int  // calls of Notify at a time; 0: as many as there are
-	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
-	rate func(u *url.URL) notify.Rate
+	// rate is how many messages the service takes, as it documents; zero if no rate is known. Others than the service may run the
+	// same software: then it is only for rateAt, its host.
+	rate   notify.Rate
+	rateAt string
 	// stable returns what of a URL says which receiver it is, without what may be rotated or added: the host, and
 	// what else there is. It must never change. Nil: the path is.
 	stable func(u *url.URL) (host, rest string)
@@ -71,10 +74,11 @@ var channels = []channel{
 		headers: true,
 		example: "https://…",
 		what:    "webhook",
-		batch:   maxBatch,
-		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-			return webhook.New(u, opts.Style, opts.WebhookSecrets, opts.post())
-		}),
+		open: func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+			address, reach := overHTTP(u)
+			n, err := webhook.New(address, opts.Style, opts.WebhookSecrets, opts.post())
+			return n, reach, err
+		},
 	},
 	{
 		schemes:  over("teams"),
@@ -84,12 +88,9 @@ var channels = []channel{
 		instead:  "; for a logic app that takes CloudEvents: webhook+https://…",
 		people:   true,
 		together: true,
-		batch:    maxBatch,
 		// 1,800 an hour and conversation, and 8 within two seconds.
-		rate: always(notify.Rate{Burst: 5, Every: 2 * time.Second}),
-		open: byHTTP(
-			func(u *url.URL, opts Options) (notify.Notifier, error) { return teams.New(u, opts.Style, opts.post()) },
-		),
+		rate: notify.Rate{Burst: 5, Every: 2 * time.Second},
+		open: byHTTP(teams.New),
 	},
 	{
 		schemes:  over("slack"),
@@ -98,21 +99,19 @@ var channels = []channel{
 		hosts:    []string{"hooks.slack.com", "hooks.slack-gov.com"},
 		people:   true,
 		together: true,
-		batch:    maxBatch,
-		rate:     always(notify.Rate{Every: time.Second}),
+		rate:     notify.Rate{Every: time.Second},
 		stable: func(u *url.URL) (host, rest string) {
 			return u.Hostname(), path.Dir(cmp.Or(u.EscapedPath(), "/")) // the last part is the key
 		},
-		open: byHTTP(
-			func(u *url.URL, opts Options) (notify.Notifier, error) { return slack.New(u, opts.Style, opts.post()) },
-		),
+		open: byHTTP(slack.New),
 	},
 	{
 		schemes: []string{"pagerduty"},
 		example: "pagerduty://ROUTING_KEY",
+		single:  true,
 		hidden:  true,
 		hosts:   []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
-		rate:    always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
+		rate:    notify.Rate{Burst: 20, Every: 600 * time.Millisecond}, // 120 a minute
 		stable: func(u *url.URL) (host, rest string) {
 			_, host, _ = pagerduty.Split(u)
 			return host, "/"
@@ -127,12 +126,9 @@ var channels = []channel{
 		schemes:  over("alertmanager"),
 		headers:  true,
 		example:  "alertmanager+http://…",
-		batch:    maxBatch,
 		together: true,
 		forgets:  true,
-		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-			return alertmanager.New(u, opts.Style, opts.post())
-		}),
+		open:     byHTTP(alertmanager.New),
 	},
 	{
 		schemes:  over("ntfy"),
@@ -141,29 +137,28 @@ var channels = []channel{
 		hosts:    []string{"ntfy.sh"},
 		people:   true,
 		together: true,
-		batch:    maxBatch,
-		rate:     onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
-		open: byHTTP(
-			func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) },
-		),
+		rateAt:   "ntfy.sh",
+		rate:     notify.Rate{Burst: 60, Every: 5 * time.Second},
+		open:     byHTTP(ntfy.New),
 	},
 	{
 		schemes: over("eventgrid"),
 		example: "eventgrid+https://…",
 		hosts:   []string{"eventgrid.azure.net", "eventgrid.azure.us", "eventgrid.azure.cn"},
-		batch:   maxBatch,
-		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-			return eventgrid.New(u, opts.Style, opts.EventGridToken, opts.post())
-		}),
+		open: func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+			address, reach := overHTTP(u)
+			n, err := eventgrid.New(address, opts.Style, opts.EventGridToken, opts.post())
+			return n, reach, err
+		},
 	},
 	{
 		schemes:  []string{"smtp", "smtps"},
 		example:  "smtp://USER:PASSWORD@HOST/?from=…&to=…",
 		people:   true,
 		together: true,
-		batch:    maxBatch,
 		places:   smtp.Connections,
-		rate:     onlyAt("smtp.office365.com", notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}), // 30 a minute
+		rateAt:   "smtp.office365.com",
+		rate:     notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}, // 30 a minute
 		stable: func(u *url.URL) (host, rest string) {
 			return u.Hostname(), "/?from=" + url.QueryEscape(u.Query().Get("from"))
 		},
@@ -175,6 +170,7 @@ var channels = []channel{
 	{
 		schemes: []string{"log"},
 		example: "log:",
+		single:  true,
 		what:    "only written to the log",
 		open: func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 			if u.String() != "log:" {
@@ -183,19 +179,6 @@ var channels = []channel{
 			return lognotify.New(opts.Log, opts.Style), nil, nil
 		},
 	},
-}
-
-// always is for a service that has one rate wherever it is.
-func always(r notify.Rate) func(*url.URL) notify.Rate { return func(*url.URL) notify.Rate { return r } }
-
-// onlyAt is for software that others run too: the rate is that of the public service.
-func onlyAt(host string, r notify.Rate) func(*url.URL) notify.Rate {
-	return func(u *url.URL) notify.Rate {
-		if strings.EqualFold(u.Hostname(), host) {
-			return r
-		}
-		return notify.Rate{}
-	}
 }
 
 // over returns the schemes of a channel over HTTP.
@@ -245,15 +228,20 @@ func (o Options) post() httppost.Options {
 	return httppost.Options{Concurrency: o.Concurrency, Transport: o.Transport, Header: o.header}
 }
 
-// byHTTP returns the open function of a channel whose URLs are web addresses, perhaps
-// with the channel's name in front.
-func byHTTP(
-	open func(u *url.URL, opts Options) (notify.Notifier, error),
+// byHTTP returns the open function of a channel whose URLs are web addresses.
+func byHTTP[N notify.Notifier](
+	open func(*url.URL, wording.Style, httppost.Options) (N, error),
 ) func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	return func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
-		address := *u
-		address.Scheme = u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]
-		n, err := open(&address, opts)
-		return n, &url.URL{Scheme: address.Scheme, Host: u.Host}, err
+		address, reach := overHTTP(u)
+		n, err := open(address, opts.Style, opts.post())
+		return n, reach, err
 	}
+}
+
+// overHTTP returns the web address of a URL that has the name of its channel in front, and what of it is connected to.
+func overHTTP(u *url.URL) (address, reach *url.URL) {
+	bare := *u
+	bare.Scheme = u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]
+	return &bare, &url.URL{Scheme: bare.Scheme, Host: u.Host}
 }

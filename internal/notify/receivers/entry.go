@@ -62,7 +62,7 @@ const (
 //	secret=SECRET|SECRET       that sign a webhook, or the path of a file with them
 //	header=NAME:VALUE|NAME:VALUE  HTTP headers of each request
 //
-// Its errors continue "entry 1 …" and repeat no more of the URL than its scheme, and nothing of an attribute.
+// Its errors continue "entry 1 …" and repeat nothing of the URL or an attribute.
 func Parse(text string) (Entry, error) {
 	var e Entry
 	seen := map[string]bool{}
@@ -197,9 +197,6 @@ func readWords(into *[]string, value string) string {
 	return ""
 }
 
-// maxScheme keeps what only looks like a scheme out of errors.
-const maxScheme = 18
-
 // parse returns the URL of an entry, whose scheme is known. Its errors are Parse's.
 func parse(raw string) (*url.URL, error) {
 	if raw == "" {
@@ -211,35 +208,18 @@ func parse(raw string) (*url.URL, error) {
 	}
 
 	u, err := url.Parse(raw)
-	switch {
-	case err != nil:
+	if err != nil {
 		// What net/url says may quote half a password.
 		return nil, errors.New(
 			"is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C",
 		)
-
-	case u.Scheme == "":
-		return nil, fmt.Errorf("has no scheme: must be %s", known)
-
-	case find(u.Scheme).open != nil:
-		return u, nil
-
-	case u.Host != "" && len(u.Scheme) <= maxScheme:
-		// The host of a scheme that we do not know is often a key.
-		return nil, fmt.Errorf("has the unknown scheme %q: %s", u.Scheme, meant(u.Scheme))
 	}
 
-	// Without a host, what looks like a scheme may be a user.
-	return nil, fmt.Errorf("has an unknown scheme: must be %s", known)
-}
-
-// meant says what an unknown scheme was meant to be: pagerduty+https, or slack.
-func meant(scheme string) string {
-	name, _, _ := strings.Cut(scheme, "+")
-	if i := slices.IndexFunc(channels, func(c channel) bool { return strings.HasPrefix(c.example, name) }); i >= 0 {
-		return "did you mean " + channels[i].example + "?"
+	if find(u.Scheme).open == nil { // which may be a key, or a user, and is not repeated
+		return nil, fmt.Errorf("begins with no known scheme: must be %s", known)
 	}
-	return "must be " + known
+
+	return u, nil
 }
 
 // another is what looks like an entry behind the first, with its scheme.
@@ -312,7 +292,7 @@ var mistakes = []struct {
 		"has the header Authorization and a user in its URL: remove one of them",
 	},
 	{
-		func(e Entry, _ string, _ channel) bool { return e.Batch > 1 && find(e.url.Scheme).batch == 0 },
+		func(e Entry, _ string, _ channel) bool { return e.Batch > 1 && find(e.url.Scheme).single },
 		"has batch=…, but gets one alert in a message: remove it",
 	},
 }
@@ -365,7 +345,7 @@ func open(text string, opts Options) (Entry, Receiver, error) {
 	return e, r, err
 }
 
-// receiver opens the receiver of an entry that was checked. It has a Name only if one is given.
+// receiver opens the receiver of an entry that was checked.
 func (e Entry) receiver(opts Options) (Receiver, error) {
 	if err := e.readSecrets(&opts); err != nil {
 		return Receiver{}, err
@@ -386,13 +366,13 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 	r.Limits.People = c.people
 	r.Limits.Forgets = c.forgets
 	r.Limits.Places = c.places
-	if c.rate != nil {
-		r.Limits.Rate = c.rate(e.url)
+	if c.rateAt == "" || strings.EqualFold(c.rateAt, e.url.Hostname()) {
+		r.Limits.Rate = c.rate
 	}
 
 	r.Limits.Batch = e.Batch
 	if e.Batch == 0 && c.together {
-		r.Limits.Batch = c.batch
+		r.Limits.Batch = maxBatch
 	}
 
 	return r, nil
@@ -401,22 +381,18 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 // id identifies e's receiver in records, as its channel says. What may be rotated, or added, is no part of it. It
 // must never change.
 func (e Entry) id() string {
-	switch {
-	case e.ID != "":
-		return e.ID
-	case e.Name != "":
-		return e.Name
-	case e.url.Scheme == "log":
+	if given := cmp.Or(e.ID, e.Name); given != "" {
+		return given
+	}
+	if e.url.Scheme == "log" {
 		return "log"
 	}
 
 	u := *e.url
-	channel, scheme, ok := strings.Cut(u.Scheme, "+")
-	switch {
-	case slices.Contains(webhooks, u.Scheme):
-		channel, scheme = "webhook", u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]
-	case !ok:
-		scheme = channel
+	channel, _, _ := strings.Cut(u.Scheme, "+")
+	scheme := u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]
+	if e.IsWebhook() {
+		channel = "webhook"
 	}
 
 	host, stable := u.Hostname(), u.EscapedPath()
@@ -439,11 +415,10 @@ func (e Entry) id() string {
 
 // usual is what the receiver is called if it is given no name.
 func (e Entry) usual() string {
-	switch find(e.url.Scheme).schemes[0] {
-	case "pagerduty", "log":
+	if find(e.url.Scheme).hidden {
 		return e.url.Scheme
 	}
-	return place(e.url)
+	return cmp.Or(place(e.url), e.url.Scheme)
 }
 
 // readSecrets sets the secrets of opts to e's, if it has any.

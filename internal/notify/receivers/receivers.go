@@ -71,7 +71,7 @@ const Max = 32
 // Open returns the receivers of entries, in their order. An entry is a URL, perhaps with attributes
 // in front of it: see Parse. Entries with the same URL and different filters are one receiver. Open
 // connects to nothing. Its error is one line that says everything that is wrong with the
-// entries, by number. It repeats no more of a URL than its scheme.
+// entries, by number. It repeats nothing of a URL.
 func Open(entries []string, opts Options) ([]Receiver, error) {
 	switch {
 	case len(entries) == 0:

@@ -3,6 +3,7 @@ package slack
 
 import (
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,22 +24,14 @@ const (
 // New returns a channel for the URL of an incoming webhook. It connects to nothing. Its errors
 // hold no part of u. Slack knows no ids and drops nothing: an alert that may have arrived before says so.
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
-	opts.Refuses = refuses
+	opts.Settings = settings
 	opts.Says = "ok" // https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
 	return httppost.NewChannel(u, opts, style, room, func(t wording.Text) any { return encode(t) })
 }
 
-// about are answers that are about the webhook, its channel or its workspace, although
-// some come with 400.
-var about = []string{
-	"user_not_found", "channel_not_found", "channel_is_archived", "action_prohibited", "posting_to_general_channel_denied",
-	"invalid_token", "no_service", "no_active_hooks", "no_team", "team_disabled",
-}
-
-func refuses(code int, body string) bool {
-	return httppost.RefusesMessage(code, body) &&
-		!slices.ContainsFunc(about, func(s string) bool { return strings.Contains(body, s) })
-}
+// settings are answers that are about the webhook, its channel or its workspace, although some come with 400.
+var settings = regexp.MustCompile("user_not_found|channel_not_found|channel_is_archived|action_prohibited|posting_to_general_channel_denied|" +
+	"invalid_token|no_service|no_active_hooks|no_team|team_disabled")
 
 type message struct {
 	Text   string  `json:"text"` // in notifications

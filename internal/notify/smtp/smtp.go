@@ -352,7 +352,7 @@ func (m *Mail) explain(ctx context.Context, e *notify.Error) error {
 	}
 
 	if over {
-		e.Err = fmt.Errorf("%w (%w)", timeout(ctx), e.Err)
+		e.Err = fmt.Errorf("%w (%w)", notify.Ended(ctx, "not finished in time"), e.Err)
 	}
 
 	e.Err = fmt.Errorf("mail alert by %s: %w", m.site, e.Err)
@@ -368,7 +368,7 @@ func (m *Mail) Try(ctx context.Context) error {
 	}
 
 	if ctx.Err() != nil && !answered(err) {
-		err = timeout(ctx)
+		err = notify.Ended(ctx, "not finished in time")
 	}
 
 	return fmt.Errorf("sign in at %s: %s", m.site, m.clean(err))
@@ -625,14 +625,6 @@ func enhanced(answer *textproto.Error) (detail string, ok bool) {
 // abortAfter makes every call on conn fail once ctx ends: the library knows no context.
 func abortAfter(ctx context.Context, conn net.Conn) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-}
-
-// timeout returns why ctx ended.
-func timeout(ctx context.Context) error {
-	if cause := context.Cause(ctx); cause != ctx.Err() {
-		return fmt.Errorf("not finished in time: %w: %w", ctx.Err(), cause)
-	}
-	return fmt.Errorf("not finished in time: %w", ctx.Err())
 }
 
 // clean returns the text of err as a short line without secrets, whatever the server said.

@@ -4,7 +4,7 @@ package teams
 
 import (
 	"net/url"
-	"strings"
+	"regexp"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
@@ -18,17 +18,13 @@ const room = 14_000
 // hold no part of u. Workflows know no ids and drop nothing: an alert that may have arrived before says so. They
 // answer before they have posted the card: that one fails later is only in its own history.
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
-	opts.Refuses = refuses
+	opts.Settings = settings
 	return httppost.NewChannel(u, opts, style, room, func(t wording.Text) any { return encode(t) })
 }
 
-// refuses takes it for the workflow's fault, not the message's, if the code of the error is about
-// it, such as WorkflowTriggerIsNotEnabled, or about the schema that somebody gave its trigger, such as
-// TriggerInputSchemaMismatch. They come with 400, to every message alike.
-func refuses(code int, body string) bool {
-	return httppost.RefusesMessage(code, body) && !strings.Contains(body, `"Workflow`) &&
-		!strings.Contains(strings.ToLower(body), "schema")
-}
+// settings is in answers about the workflow, whose error has a code such as WorkflowTriggerIsNotEnabled, or about the schema
+// that somebody gave its trigger, such as TriggerInputSchemaMismatch. They come with 400, to every message alike.
+var settings = regexp.MustCompile(`"Workflow|(?i:schema)`)
 
 type message struct {
 	Type        string       `json:"type"`
