@@ -121,12 +121,14 @@ type Outage struct {
 }
 
 // An Incident is what alarms of a rule and level are that share a value. Alerts about it and its end have the same ID.
+//
+// Its JSON is a part of that of an Alert, and likewise.
 type Incident struct {
-	ID      string    // no other incident has it
-	Began   time.Time // by the store's clock
-	Members int       // devices or sensors with an open alarm, in all partitions; 0 once it is over
-	AtLeast bool      // there may be more
-	First   string    // the member whose alarm began first, as sensor.ID.String; empty if that is not known, or it is over
+	ID      string    `json:"incident"`          // no other incident has it
+	Began   time.Time `json:"began,omitzero"`    // by the store's clock
+	Members int       `json:"members"`           // devices or sensors with an open alarm, in all partitions; 0 once it is over
+	AtLeast bool      `json:"atLeast,omitempty"` // there may be more
+	First   string    `json:"first,omitempty"`   // the member whose alarm began first, as sensor.ID.String; empty if that is not known, or it is over
 }
 
 // A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.

@@ -2,13 +2,14 @@ package smtp
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"html"
+	htmltemplate "html/template"
 	"net/mail"
-	"slices"
 	"strings"
+	texttemplate "text/template"
 	"time"
 
 	gomail "github.com/wneessen/go-mail"
@@ -38,9 +39,6 @@ func newLetter(style wording.Style, alerts ...notify.Alert) letter {
 // room is for several alerts.
 const room = 32 << 10
 
-// rows are those of the table that shows s.
-func rows(s wording.Section) []wording.Fact { return slices.Concat(s.Facts, s.Lines) }
-
 // compose returns the mail in the format of RFC 5322.
 func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) {
 	domain := from.Address[strings.LastIndexByte(from.Address, '@')+1:]
@@ -61,10 +59,16 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 		m.SetImportance(gomail.ImportanceHigh)
 	}
 
-	m.SetBodyString(gomail.TypeTextPlain, l.text())
-	m.AddAlternativeString(gomail.TypeTextHTML, l.page())
 	var b bytes.Buffer
-	if _, err := m.WriteTo(&b); err != nil {
+	err := cmp.Or(
+		m.SetBodyTextTemplate(textOf, l.Text),
+		m.AddAlternativeHTMLTemplate(pageOf, l.Text),
+	)
+	if err == nil {
+		_, err = m.WriteTo(&b)
+	}
+
+	if err != nil {
 		return nil, fmt.Errorf("compose: %w", err)
 	}
 
@@ -83,63 +87,27 @@ func plain(s string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "=?", "= ?")
 }
 
-// text is the letter for those who read mail without HTML.
-func (l letter) text() string {
-	var b strings.Builder
-	b.WriteString(l.Headline + "\n")
-	for _, s := range l.Sections {
-		b.WriteString("\n")
-		if s.Title != "" {
-			b.WriteString(s.Title + "\n")
-		}
+// textOf is a [wording.Text] for those who read mail without HTML.
+var textOf = texttemplate.Must(texttemplate.New("").Parse(`{{define "row"}}{{printf "%-20s  %s" .Name .Value}}
+{{end}}{{.Headline}}
+{{range .Sections}}
+{{with .Title}}{{.}}
+{{end}}{{range .Facts}}{{template "row" .}}{{end}}{{range .Lines}}{{template "row" .}}{{end}}{{end}}{{if .Links}}
+{{range .Links}}{{printf "%-20s  %s" .Text .URL}}
+{{end}}{{end}}`))
 
-		for _, row := range rows(s) {
-			fmt.Fprintf(&b, "%-20s  %s\n", row.Name, row.Value)
-		}
-	}
-
-	for i, link := range l.Links {
-		if i == 0 {
-			b.WriteString("\n")
-		}
-		fmt.Fprintf(&b, "%-20s  %s\n", link.Text, link.URL)
-	}
-
-	return b.String()
-}
-
-// page is the letter in HTML, without images and scripts, and without links but its own.
-func (l letter) page() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `<!DOCTYPE html>
+// pageOf is a [wording.Text] in HTML, without images and scripts, and without links but its own.
+var pageOf = htmltemplate.Must(htmltemplate.New("").Parse(`{{define "row"}}` +
+	`<tr><td style="padding: 0.1em 1.5em 0.1em 0; color: #666">{{.Name}}</td><td>{{.Value}}</td></tr>
+{{end}}<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>%[1]s</title></head>
+<head><meta charset="utf-8"><title>{{.Headline}}</title></head>
 <body style="font-family: sans-serif; color: #222">
-<p style="font-size: 1.2em"><strong>%[1]s</strong></p>
-`, html.EscapeString(l.Headline))
-	for _, s := range l.Sections {
-		if s.Title != "" {
-			fmt.Fprintf(&b, "<p style=\"margin: 1em 0 0.2em\"><strong>%s</strong></p>\n", html.EscapeString(s.Title))
-		}
-
-		b.WriteString("<table style=\"border-collapse: collapse\">\n")
-		for _, row := range rows(s) {
-			fmt.Fprintf(
-				&b,
-				"<tr><td style=\"padding: 0.1em 1.5em 0.1em 0; color: #666\">%s</td><td>%s</td></tr>\n",
-				html.EscapeString(row.Name),
-				html.EscapeString(row.Value),
-			)
-		}
-
-		b.WriteString("</table>\n")
-	}
-
-	for _, link := range l.Links {
-		fmt.Fprintf(&b, "<p><a href=\"%s\">%s</a></p>\n", html.EscapeString(link.URL), html.EscapeString(link.Text))
-	}
-
-	b.WriteString("</body>\n</html>\n")
-
-	return b.String()
-}
+<p style="font-size: 1.2em"><strong>{{.Headline}}</strong></p>
+{{range .Sections}}{{with .Title}}<p style="margin: 1em 0 0.2em"><strong>{{.}}</strong></p>
+{{end}}<table style="border-collapse: collapse">
+{{range .Facts}}{{template "row" .}}{{end}}{{range .Lines}}{{template "row" .}}{{end}}</table>
+{{end}}{{range .Links}}<p><a href="{{.URL}}">{{.Text}}</a></p>
+{{end}}</body>
+</html>
+`))

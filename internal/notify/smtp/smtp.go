@@ -92,18 +92,61 @@ type Mail struct {
 // user nobody signs in. New connects to nothing. Its errors hold no part of u but the
 // names in its query.
 func New(u *url.URL, opts Options) (*Mail, error) {
-	if err := check(u); err != nil {
+	if err := notify.CheckURL(u, u.EscapedPath()+u.Fragment); err != nil {
 		return nil, err
 	}
 
-	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme]))
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
+	}
+
+	from, noFrom := mail.ParseAddress(strings.Join(query["from"], ", "))
+	to, noTo := mail.ParseAddressList(strings.Join(query["to"], ", ")) // each value has one or several
+	starttls, auth := query.Get("starttls"), query.Get("auth")
+	for _, name := range []string{"from", "to", "starttls", "auth"} {
+		delete(query, name)
+	}
+
+	implicit, oauth2 := u.Scheme == "smtps", auth == "oauth2"
+	password, _ := u.User.Password()
+	hasName, hasPassword := u.User.Username() != "", password != ""
+	isUnusual := func(a *mail.Address) bool { return a != nil && !usual.MatchString(a.Address) }
+	for _, mistake := range []struct {
+		is   bool
+		what string
+	}{
+		{strings.Trim(u.Path, "/") != "", "nothing may stand between host and ?from=…&to=…"},
+		{!implicit && u.Port() == "465", "port 465 uses implicit TLS: write smtps://"},
+		{len(query) > 0, "only from=, to=, starttls=off and auth=oauth2 are allowed after the ?"},
+		{starttls != "" && starttls != "off", "starttls can only be off; without it STARTTLS is required"},
+		{implicit && starttls != "", "smtps:// uses implicit TLS: leave out starttls=off, or write smtp://"},
+		{auth != "" && !oauth2, "auth can only be oauth2; without it user and password sign in"},
+		{noFrom != nil, "must have one sender, such as ?from=alerts@example.com; a + in it is written %2B"},
+		{noTo != nil, "must have recipients, such as &to=ops@example.com; a + in it is written %2B, and further ones are added with &to=…"},
+		{len(to) > maxRecipients, fmt.Sprintf("there are more than %d recipients: use a mailing list", maxRecipients)},
+		{slices.ContainsFunc(append(to, from), isUnusual), "an address may hold only printable ASCII characters, and no spaces"},
+		{oauth2 && (!hasName || hasPassword), "auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, " +
+			"without a password, as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…"},
+		{!oauth2 && hasName != hasPassword, "a user needs a password, and a password a user"},
+		{u.User != nil && starttls == "off", "with starttls=off the password would be sent in clear text: leave out one of them"},
+	} {
+		if mistake.is {
+			return nil, errors.New(mistake.what)
+		}
+	}
+
+	port := map[bool]string{false: "587", true: "465"}[implicit]
+	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))
 	m := &Mail{
 		host:     u.Hostname(),
 		address:  address,
 		site:     u.Scheme + "://" + address,
 		user:     u.User,
-		implicit: u.Scheme == "smtps",
-		starttls: u.Scheme == "smtp",
+		from:     from,
+		to:       to,
+		implicit: implicit,
+		starttls: !implicit && starttls == "",
 		tls:      cmp.Or(opts.TLS, &tls.Config{}).Clone(),
 		redact:   newRedactor(u.User),
 		style:    opts.Style,
@@ -112,106 +155,21 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 	}
 
 	m.tls.ServerName = m.host
-	if UsesToken(u) {
+	if oauth2 {
 		m.token = opts.Token
 	}
 
-	if err := m.parseQuery(u.RawQuery); err != nil {
-		return nil, err
-	}
-
-	return m, m.checkUser(UsesToken(u))
-}
-
-// ports are those of URLs without one.
-var ports = map[string]string{"smtp": "587", "smtps": "465"}
-
-// check says what is wrong with a URL, apart from its user and its query.
-func check(u *url.URL) error {
-	if err := notify.CheckURL(u, u.EscapedPath()+u.Fragment); err != nil {
-		return err
-	}
-	if strings.Trim(u.Path, "/") != "" {
-		return errors.New("nothing may stand between host and ?from=…&to=…")
-	}
-	if u.Scheme == "smtp" && u.Port() == "465" {
-		return errors.New("port 465 uses implicit TLS: write smtps://")
-	}
-
-	return nil
-}
-
-// checkUser says whether user and password are what the way of signing in needs.
-func (m *Mail) checkUser(oauth2 bool) error {
-	password, _ := m.user.Password()
-	hasName, hasPassword := m.user.Username() != "", password != ""
-	switch {
-	case oauth2 && (!hasName || hasPassword):
-		return errors.New(
-			"auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, " +
-				"as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…",
-		)
-	case !oauth2 && hasName != hasPassword:
-		return errors.New("a user needs a password, and a password a user")
-	case m.user != nil && !m.implicit && !m.starttls:
-		return errors.New("with starttls=off the password would be sent in clear text: leave out one of them")
-	}
-
-	return nil
+	return m, nil
 }
 
 // UsesToken reports whether the mail server at u is signed in to with an Azure identity.
 func UsesToken(u *url.URL) bool { return u.Query().Get("auth") == "oauth2" }
-
-// parseQuery reads from, to, starttls and auth.
-func (m *Mail) parseQuery(raw string) error {
-	query, err := url.ParseQuery(raw)
-	if err != nil {
-		return errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
-	}
-
-	var noFrom, noTo error
-	m.from, noFrom = mail.ParseAddress(strings.Join(query["from"], ", "))
-	m.to, noTo = mail.ParseAddressList(strings.Join(query["to"], ", ")) // each value has one or several
-	starttls, auth := query.Get("starttls"), query.Get("auth")
-	m.starttls = m.starttls && starttls == ""
-	for _, name := range []string{"from", "to", "starttls", "auth"} {
-		delete(query, name)
-	}
-
-	isUnusual := func(a *mail.Address) bool { return !usual.MatchString(a.Address) }
-	switch {
-	case len(query) > 0:
-		return errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
-	case !slices.Contains([]string{"", "off"}, starttls):
-		return errors.New("starttls can only be off; without it STARTTLS is required")
-	case m.implicit && starttls != "":
-		return errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
-	case !slices.Contains([]string{"", "oauth2"}, auth):
-		return errors.New("auth can only be oauth2; without it user and password sign in")
-	case noFrom != nil:
-		return errors.New("must have one sender, such as ?from=alerts@example.com; a + in it is written %2B")
-	case noTo != nil:
-		return errors.New("must have recipients, such as &to=ops@example.com; a + in it is written %2B, and further ones are added " +
-			"with &to=…")
-	case len(m.to) > maxRecipients:
-		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
-	case slices.ContainsFunc(append(m.to, m.from), isUnusual):
-		return errors.New("an address may hold only printable ASCII characters, and no spaces")
-	}
-
-	return nil
-}
 
 // usual is an address that every mail server takes: printable ASCII characters, and no < and >.
 var usual = regexp.MustCompile(`^[!-;=?-~]*$`)
 
 // newRedactor returns a Replacer for user and password, also as SMTP sends them.
 func newRedactor(user *url.Userinfo) *strings.Replacer {
-	if user == nil {
-		return redact.New(&url.URL{}, nil)
-	}
-
 	name := user.Username()
 	password, _ := user.Password()
 	encode := base64.StdEncoding.EncodeToString
@@ -234,9 +192,9 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 		}
 	}
 
-	var left refusals
+	var left []refusal
 	for _, p := range m.who.parts(m.to, alerts) {
-		refused, e := m.mail(ctx, p)
+		refused, e := m.send(ctx, p)
 		if e != nil {
 			return m.explain(ctx, e)
 		}
@@ -244,15 +202,41 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 		left = append(left, refused...)
 	}
 
-	switch {
-	case len(left) == 0:
+	if len(left) == 0 {
 		m.who.settled(alerts)
 		return nil
-	case !m.who.some(alerts):
-		return m.explain(ctx, left.ofAll())
 	}
 
-	return m.explain(ctx, left.ofSome())
+	othersHave := m.who.some(alerts)
+	var waiting, all []string // addresses: of those who are to be tried again, and of all who are left
+	var errs []error
+	for _, one := range left {
+		if one.whole != nil && !othersHave {
+			return m.explain(ctx, one.whole)
+		}
+
+		all = append(all, one.to.Address)
+		errs = append(errs, fmt.Errorf("%s: %w", one.to.Address, one.err))
+		if one.now && othersHave && m.waits(one) {
+			waiting = append(waiting, one.to.Address)
+		}
+	}
+
+	why := errors.Join(errs...)
+
+	if !othersHave {
+		err := fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", why)
+		return m.explain(ctx, &notify.Error{Untaken: true, Limited: limits(err), Err: err})
+	}
+
+	e := &notify.Error{Left: strings.Join(waiting, ",")}
+	if len(waiting) == 0 { // all who are left are refused for good, which settles them
+		e.Refused, e.Left = true, strings.Join(all, ",")
+	}
+
+	e.Err = fmt.Errorf("not accepted for %d of its recipients: check to= in NOTIFY_URLS: %w", len(left), why)
+
+	return m.explain(ctx, e)
 }
 
 // A refusal is an answer about the mail of one recipient.
@@ -264,81 +248,78 @@ type refusal struct {
 	whole *notify.Error
 }
 
-type refusals []refusal
-
-// ofAll returns what refusals mean of alerts that nobody has taken.
-func (r refusals) ofAll() *notify.Error {
-	for _, one := range r {
-		if one.whole != nil {
-			return one.whole
-		}
+// waits reports whether a recipient whom the server refuses for now is still waited for.
+func (m *Mail) waits(r refusal) bool {
+	first, waits := m.who.waits(r.to.Address)
+	if first {
+		m.log.Warn(
+			"mail server rejects a recipient for now: the others have the mail, and this one is tried again",
+			zap.String("server", m.site),
+			zap.String("reason", m.clean(fmt.Errorf("%s: %w", r.to.Address, r.err))),
+		)
 	}
 
-	err := fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", r.join())
-	return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
+	return waits
 }
 
-// ofSome returns what refusals mean while others have taken the alerts. Those who are refused for good are settled when
-// no one is to be tried again.
-func (r refusals) ofSome() *notify.Error {
-	e := &notify.Error{Refused: !slices.ContainsFunc(r, func(one refusal) bool { return one.now })}
-	var left []string
-	for _, one := range r {
-		if e.Refused || one.now {
-			left = append(left, one.to.Address)
-		}
-	}
-
-	e.Left = strings.Join(left, ",")
-	e.Err = fmt.Errorf("not accepted for %d of its recipients: check to= in NOTIFY_URLS: %w", len(r), r.join())
-
-	return e
-}
-
-// join returns all answers.
-func (r refusals) join() error {
-	var errs []error
-	for _, one := range r {
-		errs = append(errs, fmt.Errorf("%s: %w", one.to.Address, one.err))
-	}
-	return errors.Join(errs...)
-}
-
-// mail makes one attempt at a part. It returns the recipients for whom the server does not take it, and an error if it says
-// nothing of them.
-func (m *Mail) mail(ctx context.Context, p part) (refusals, *notify.Error) {
+// send makes one attempt at a part. It returns the recipients for whom the server does not take it, and an error if it says
+// nothing of them. RFC 5321, 4.2.1 has 4yz for what may succeed later.
+func (m *Mail) send(ctx context.Context, p part) (refused []refusal, e *notify.Error) {
 	message, err := newLetter(m.style, p.alerts...).compose(m.from, m.to)
 	if err != nil {
 		return nil, &notify.Error{Refused: true, Untaken: true, Err: err}
 	}
 
-	accepted, refused, e := m.transmit(ctx, message, p.to)
+	var accepted []*mail.Address
+	err = m.session(ctx, func(client *smtp.Client) error {
+		if err := client.Mail(path(m.from)); err != nil {
+			return fmt.Errorf("the sender was rejected: check from= in NOTIFY_URLS: %w", err)
+		}
+
+		for _, one := range p.to {
+			err := client.Rcpt(path(one))
+			answer, isAnswer := errors.AsType[*textproto.Error](err)
+
+			switch {
+			case err == nil:
+				accepted = append(accepted, one)
+			case isAnswer:
+				refused = append(refused, refusal{one, err, answer.Code/100 == 4, nil})
+			default:
+				return err
+			}
+		}
+
+		if len(accepted) == 0 {
+			return nil
+		}
+
+		content, err := client.Data()
+		if err != nil {
+			return fmt.Errorf("it rejected the mail's content: %w", err)
+		}
+
+		if _, err := content.Write(message); err != nil {
+			return err
+		}
+
+		e = judge(content.Close())
+
+		return nil
+	})
 
 	switch {
+	case err != nil: // the end of the mail was not sent
+		return nil, &notify.Error{Untaken: true, Limited: limits(err), Err: err}
 	case e == nil:
 		m.who.took(p.alerts, accepted)
-	case answered(e.Err) && !e.Limited && len(accepted) > 0: // to the mail of those whom it had accepted
-		for _, one := range accepted {
-			refused = append(refused, refusal{one, e.Err, !e.Refused, e})
-		}
-	default:
+		return refused, nil
+	case e.Limited || !answered(e.Err):
 		return nil, e
 	}
 
-	for i, one := range refused {
-		if !one.now || !m.who.some(p.alerts) {
-			continue
-		}
-
-		first, waits := m.who.waits(one.to.Address)
-		refused[i].now = waits
-		if first {
-			m.log.Warn(
-				"mail server rejects a recipient for now: the others have the mail, and this one is tried again",
-				zap.String("server", m.site),
-				zap.String("reason", m.clean(fmt.Errorf("%s: %w", one.to.Address, one.err))),
-			)
-		}
+	for _, one := range accepted { // it is an answer to the mail of those whom the server had accepted
+		refused = append(refused, refusal{one, e.Err, !e.Refused, e})
 	}
 
 	return refused, nil
@@ -372,38 +353,6 @@ func (m *Mail) Try(ctx context.Context) error {
 	}
 
 	return fmt.Errorf("sign in at %s: %s", m.site, m.clean(err))
-}
-
-// transmit connects and sends a message. It returns whom the server accepts as recipients, whom not, and unless it has
-// taken the message for those whom it accepts, an error.
-func (m *Mail) transmit(
-	ctx context.Context,
-	message []byte,
-	to []*mail.Address,
-) (accepted []*mail.Address, refused refusals, e *notify.Error) {
-	err := m.session(ctx, func(client *smtp.Client) (err error) {
-		if accepted, refused, err = m.envelope(client, to); err != nil || len(accepted) == 0 {
-			return err
-		}
-
-		content, err := client.Data()
-		if err != nil {
-			return fmt.Errorf("it rejected the mail's content: %w", err)
-		}
-
-		if _, err := content.Write(message); err != nil {
-			return err
-		}
-
-		e = judge(content.Close())
-
-		return nil
-	})
-	if err != nil { // the end of the mail was not sent
-		return nil, nil, &notify.Error{Untaken: true, Limited: limits(err), Err: err}
-	}
-
-	return accepted, refused, e
 }
 
 // session connects, and calls use with a client that may send mail. It takes leave of the server then, for a second at
@@ -451,34 +400,22 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 
 	if m.starttls {
-		if err := m.encrypt(client); err != nil {
-			return nil, err
+		if offered, _ := client.Extension("STARTTLS"); !offered {
+			return nil, errors.New(
+				"it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, " +
+					"add starttls=off",
+			)
+		}
+		if err := client.StartTLS(m.tls); err != nil {
+			return nil, fmt.Errorf("STARTTLS: %w", err)
 		}
 	}
 
-	if m.user != nil {
-		if err := m.signIn(ctx, client); err != nil {
-			return nil, err
-		}
+	if m.user == nil {
+		return client, nil
 	}
 
-	return client, nil
-}
-
-// encrypt turns to TLS on a connection that began without.
-func (m *Mail) encrypt(client *smtp.Client) error {
-	if offered, _ := client.Extension("STARTTLS"); !offered {
-		return errors.New(
-			"it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, " +
-				"add starttls=off",
-		)
-	}
-
-	if err := client.StartTLS(m.tls); err != nil {
-		return fmt.Errorf("STARTTLS: %w", err)
-	}
-
-	return nil
+	return client, m.signIn(ctx, client)
 }
 
 // literal is the name of this end of a connection, which may have no other.
@@ -528,30 +465,6 @@ func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
 	return fmt.Errorf("signing in: %s: %w", hint, err)
 }
 
-// envelope names sender and recipients. It returns whom the server accepts, and whom it does not: RFC 5321, 4.2.1 has 4yz
-// for what may succeed later.
-func (m *Mail) envelope(client *smtp.Client, to []*mail.Address) (accepted []*mail.Address, refused refusals, err error) {
-	if err := client.Mail(path(m.from)); err != nil {
-		return nil, nil, fmt.Errorf("the sender was rejected: check from= in NOTIFY_URLS: %w", err)
-	}
-
-	for _, one := range to {
-		err := client.Rcpt(path(one))
-		answer, isAnswer := errors.AsType[*textproto.Error](err)
-
-		switch {
-		case err == nil:
-			accepted = append(accepted, one)
-		case isAnswer:
-			refused = append(refused, refusal{one, err, answer.Code/100 == 4, nil})
-		default:
-			return nil, nil, err
-		}
-	}
-
-	return accepted, refused, nil
-}
-
 // path returns an address as SMTP's commands have it.
 func path(a *mail.Address) string { return (&mail.Address{Address: a.Address}).String() }
 
@@ -560,66 +473,48 @@ func answered(err error) bool { return errors.As(err, new(*textproto.Error)) }
 
 // judge returns what the answer to a whole mail means, nil that it was taken.
 func judge(err error) *notify.Error {
-	if err == nil {
+	answer, isAnswer := errors.AsType[*textproto.Error](err)
+	switch {
+	case err == nil, isAnswer && answer.Code/100 == 2: // the library wants 250
 		return nil
-	}
-
-	var answer *textproto.Error
-	if !errors.As(err, &answer) {
+	case !isAnswer:
 		return &notify.Error{Err: fmt.Errorf("no answer to the mail: %w", err)}
-	}
-
-	switch answer.Code / 100 {
-	case 2: // the library wants 250
-		return nil
-	case 4:
+	case answer.Code/100 == 4:
 		return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
-	case 5: // about this mail, or about sender, recipients, quotas or the server
-		detail, ok := enhanced(answer)
-		if !ok || strings.HasPrefix(detail, "6.") || slices.Contains(contentDetails, detail) {
-			return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
-		}
-
-		const text = "the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w"
-		return &notify.Error{Untaken: true, Limited: limits(err), Err: fmt.Errorf(text, err)}
+	case answer.Code/100 != 5:
+		return &notify.Error{Err: err}
+	case aboutContent.MatchString(detail(answer)):
+		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
 	}
 
-	return &notify.Error{Err: err}
+	const text = "the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w"
+	return &notify.Error{Untaken: true, Limited: limits(err), Err: fmt.Errorf(text, err)}
 }
 
 // limits reports whether an answer says that there is too much mail, or that there are too many connections. It goes by
 // codes alone: the words are the servers' own, and have addresses in them.
 func limits(err error) bool {
-	var answer *textproto.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-
-	if answer.Code == 421 || answer.Code == 432 { // it closes the connection; Exchange's limits
-		return true
-	}
-
-	detail, ok := enhanced(answer)
-	if !ok {
-		return answer.Code == 454 // Amazon SES; with an enhanced code it is about signing in
-	}
-
-	return limitDetails.MatchString(detail)
+	answer, isAnswer := errors.AsType[*textproto.Error](err)
+	return isAnswer && aboutLimits.MatchString(fmt.Sprint(answer.Code, " ", detail(answer)))
 }
 
-// limitDetails are of enhanced codes: it takes no mail at present, congestion (Gmail's daily limit too), a flood of
-// mail; Exchange Online is busy, or distrusts the sender's address.
-var limitDetails = regexp.MustCompile(`^(3\.2|4\.5|7\.28|7\.[56]..)$`)
+// aboutLimits are codes of answers, and details of any code. A server closes the connection (421); Exchange's limits (432), and
+// those of Amazon SES, unless an enhanced code says that it is about signing in (454); it takes no mail at present, congestion
+// (Gmail's daily limit too), a flood of mail; Exchange Online is busy, or distrusts the sender's address.
+var aboutLimits = regexp.MustCompile(`^(421|432) |^454 $| (3\.2|4\.5|7\.28|7\.[56]..)$`)
 
-// contentDetails are of enhanced codes: unspecified, too large, too large, unwanted content.
-var contentDetails = []string{"0.0", "2.3", "3.4", "7.1"}
+// aboutContent are details of a 5yz that is about the mail, and not about sender, recipients, quotas or the server: none,
+// unspecified, too large, too large, media, unwanted content.
+var aboutContent = regexp.MustCompile(`^(|0\.0|2\.3|3\.4|6\..*|7\.1)$`)
 
-// enhanced returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers
+// detail returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers
 // have them.
-func enhanced(answer *textproto.Error) (detail string, ok bool) {
+func detail(answer *textproto.Error) string {
 	status, _, _ := strings.Cut(answer.Msg, " ")
-	class, detail, ok := strings.Cut(status, ".")
-	return detail, ok && class == strconv.Itoa(answer.Code/100)
+	if class, detail, ok := strings.Cut(status, "."); ok && class == strconv.Itoa(answer.Code/100) {
+		return detail
+	}
+	return ""
 }
 
 // abortAfter makes every call on conn fail once ctx ends: the library knows no context.

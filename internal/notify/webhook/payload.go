@@ -94,13 +94,7 @@ type data struct {
 	Window      float64  `json:"window"`
 	Remember    float64  `json:"remember,omitempty"`
 	notify.Alert
-
-	// of an alert about an incident, and of its end
-	IncidentID string    `json:"incident,omitempty"`
-	Began      time.Time `json:"began,omitzero"`
-	Members    *int      `json:"members,omitempty"`
-	AtLeast    bool      `json:"atLeast,omitempty"`
-	First      string    `json:"first,omitempty"`
+	*notify.Incident // of an alert about one, and of its end; else nil
 }
 
 // per is what devices share alerts by.
@@ -127,6 +121,7 @@ func Encode(a notify.Alert, style wording.Style) ([]byte, error) {
 			Window:   a.Window.Seconds(),
 			Remember: a.Remember.Seconds(),
 			Alert:    a,
+			Incident: a.Incident,
 		},
 	}
 
@@ -144,17 +139,19 @@ func Encode(a notify.Alert, style wording.Style) ([]byte, error) {
 		e.Data.Per = &per{a.Per, a.PerValue}
 	}
 
-	if i := a.Incident; i != nil {
-		e.Data.IncidentID, e.Data.Began, e.Data.First = i.ID, i.Began.UTC(), i.First
-		e.Data.Members, e.Data.AtLeast = &i.Members, i.AtLeast
-	}
-
 	return encode("alert", e)
 }
 
 // inUTC makes the times of a such.
 func inUTC(a *notify.Alert) {
-	for _, t := range []*time.Time{&a.LastHeard, &a.Since, &a.Enqueued, &a.DeviceTime, &a.Expires} {
+	times := []*time.Time{&a.LastHeard, &a.Since, &a.Enqueued, &a.DeviceTime, &a.Expires}
+	if a.Incident != nil {
+		i := *a.Incident
+		a.Incident = &i
+		times = append(times, &i.Began)
+	}
+
+	for _, t := range times {
 		*t = t.UTC()
 	}
 }
@@ -210,14 +207,10 @@ func alertOf(e event[data]) (notify.Alert, error) {
 		return notify.Alert{}, fmt.Errorf("data.silent is %v in an alert of the type %q", d.Silent, e.Type)
 	case d.Silent == 0 && (d.Value == nil || d.Limit == nil):
 		return notify.Alert{}, errors.New("data.value or data.limit is missing")
-	case d.Per != nil && d.Per.Property == "":
-		return notify.Alert{}, errors.New("data.per has no property")
-	case d.IncidentID != "" && (d.Members == nil || d.Per == nil):
-		return notify.Alert{}, errors.New("data.incident without data.per, or without data.members")
 	}
 
 	a := d.Alert
-	a.ID, a.Source = e.ID, e.Source
+	a.ID, a.Source, a.Incident = e.ID, e.Source, d.Incident
 	a.Resolved, a.Below = word == normal, word == low || word == normal && a.Below
 	a.Silent = seconds(d.Silent)
 	a.Window = seconds(d.Window)
@@ -228,12 +221,6 @@ func alertOf(e event[data]) (notify.Alert, error) {
 
 	if d.Per != nil {
 		a.Per, a.PerValue = d.Per.Property, d.Per.Value
-	}
-
-	if d.IncidentID != "" {
-		a.Incident = &notify.Incident{
-			ID: d.IncidentID, Began: d.Began.UTC(), Members: *d.Members, AtLeast: d.AtLeast, First: d.First,
-		}
 	}
 
 	inUTC(&a)
