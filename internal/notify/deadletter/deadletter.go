@@ -74,27 +74,17 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}
 
-	fields := []zap.Field{
-		zap.String(
-			"letter",
-			id,
-		), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
-		zap.String("receiver", d.Name), zap.String("reason", d.Reason),
-	}
-
-	if d.Alert.Sensor != "" {
-		fields = append(fields, zap.String("sensor", d.Alert.Sensor))
-	}
-
-	if d.Alert.Level != "" {
-		fields = append(fields, zap.String("alert_level", d.Alert.Level)) // level is that of the line
-	}
-
-	if d.Alert.Resolved {
-		fields = append(fields, zap.Bool("resolved", true))
-	}
-
-	s.log.Error("alert not delivered, kept as a dead letter (at most 10 such lines a minute)", fields...)
+	s.log.Error("alert not delivered, kept as a dead letter (at most 10 such lines a minute)",
+		zap.String("letter", id),
+		zap.String("id", d.Alert.ID),
+		zap.String("device", d.Alert.Device),
+		zap.String("sensor", d.Alert.Sensor),
+		zap.String("rule", d.Alert.Rule),
+		zap.String("alert_level", d.Alert.Level), // level is that of the line
+		zap.Bool("resolved", d.Alert.Resolved),
+		zap.String("receiver", d.Name),
+		zap.String("reason", d.Reason),
+	)
 
 	return nil
 }

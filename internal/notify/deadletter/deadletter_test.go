@@ -388,7 +388,7 @@ func TestLine(t *testing.T) {
 	s, _ := onService(zap.New(core))
 	keep(t, s, refused(1), notify.DeadLetter{Alert: notifytest.Resolved(notifytest.Sustained()), Receiver: receiver, Reason: "refused"})
 	first, second := lines.All()[0].ContextMap(), lines.All()[1].ContextMap()
-	if _, ok := first["alert_level"]; ok || first["rule"] != "temperature" || first["resolved"] != nil {
+	if first["alert_level"] != "" || first["rule"] != "temperature" || first["resolved"] != false {
 		t.Errorf("the line has %v", first)
 	}
 	if second["rule"] != "hot" || second["alert_level"] != "critical" || second["resolved"] != true {

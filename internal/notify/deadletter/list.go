@@ -22,23 +22,30 @@ const (
 // ErrNotFound means that there is no such letter, or no longer.
 var ErrNotFound = errors.New("no such dead letter")
 
-// A Letter is an alert that a receiver did not get.
+// A Letter is an alert that a receiver did not get. Its JSON is the content of a record in one of the folders. People and scripts
+// read it: fields may be added, never renamed.
 type Letter struct {
-	ID       string
-	Kind     Kind
-	Kept     time.Time // by the clock of the replica that kept it
-	Receiver string
-	Reason   string
-	Alert    notify.Alert
-	// when it was sent again or discarded, by the clock of who did, and who did
-	Replayed, Discarded time.Time
-	By                  string
-	Payload             json.RawMessage // the alert as webhooks get it
-	// if not nil, why the alert cannot be sent; other fields may be missing
-	Broken error
+	ID       string          `json:"-"`
+	Kind     Kind            `json:"-"`
+	Kept     time.Time       `json:"kept"` // by the clock of the replica that kept it
+	Receiver string          `json:"receiver"`
+	Reason   string          `json:"reason"`
+	Payload  json.RawMessage `json:"alert,omitempty"` // the alert as webhooks get it
+	Log      string          `json:"log,omitempty"`   // that numbered its reading
+	To       string          `json:"to,omitempty"`    // the receiver's recipients who did not get it; empty: none did
+	Text     string          `json:"text,omitempty"`  // the alert, if it cannot be encoded
 
-	content letter
-	etag    string
+	// when it was sent again or discarded, by the clock of who did, who took it, and who did that, as they say
+	Replayed   time.Time `json:"replayed,omitzero"`
+	ReplayedTo string    `json:"replayedTo,omitempty"`
+	Discarded  time.Time `json:"discarded,omitzero"`
+	By         string    `json:"by,omitempty"`
+
+	Alert notify.Alert `json:"-"`
+	// if not nil, why the alert cannot be sent; other fields may be missing
+	Broken error `json:"-"`
+
+	etag string
 }
 
 // List yields the letters of a kind about what the hub got at or after since, in the
@@ -128,14 +135,14 @@ func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 // receiver that took it. Repeating a call that failed is safe. ErrNotFound if l is gone
 // or has changed.
 func (s *Store) Replay(ctx context.Context, l Letter, to, by string) error {
-	c := l.content
+	c := l
 	c.Replayed, c.ReplayedTo, c.By = utc(time.Now()), to, by
 	return s.move(ctx, l, Replayed, c)
 }
 
 // Discard makes l one that somebody has discarded, likewise.
 func (s *Store) Discard(ctx context.Context, l Letter, by string) error {
-	c := l.content
+	c := l
 	c.Discarded, c.By = utc(time.Now()), by
 	if l.Broken != nil && c.Reason == "" {
 		c.Reason = "the letter " + l.Broken.Error()
@@ -143,8 +150,8 @@ func (s *Store) Discard(ctx context.Context, l Letter, by string) error {
 	return s.move(ctx, l, Discarded, c)
 }
 
-// move makes l a letter of another kind, with this content.
-func (s *Store) move(ctx context.Context, l Letter, kind Kind, c letter) error {
+// move makes l a letter of another kind, with the content of c.
+func (s *Store) move(ctx context.Context, l Letter, kind Kind, c Letter) error {
 	if err := s.put(ctx, blobName(kind, l.ID), encode(c)); err != nil {
 		return fmt.Errorf("keep dead letter %s as %s: %w", l.ID, kind, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,62 +49,46 @@ var (
 // Parse reads the value of HEARTBEAT_URL: a URL, with interval=1m or fail=off and a space in front of it if wanted. The
 // error has no part of the URL.
 func Parse(text string) (*Target, error) {
+	t := &Target{Interval: defaultInterval, fails: true}
 	text = strings.TrimSpace(text)
 	space := strings.LastIndexByte(text, ' ')
-	options, address := text[:space+1], text[space+1:]
-	t := &Target{Interval: defaultInterval, fails: true}
-	for option := range strings.FieldsSeq(options) {
-		if err := t.parseOption(option); err != nil {
-			return nil, err
+	for option := range strings.FieldsSeq(text[:space+1]) {
+		name, value, _ := strings.Cut(option, "=")
+		interval, err := time.ParseDuration(value)
+
+		switch {
+		case option == "fail=off":
+			t.fails = false
+		case name == "fail":
+			return nil, errors.New("has an invalid fail: must be off, or be left out")
+		case name != "interval":
+			return nil, errors.New("must be a URL, optionally preceded by interval=… or fail=off and a space")
+		case err != nil || interval < minInterval || interval > maxInterval:
+			return nil, fmt.Errorf("has an invalid interval: must be %v to %v, such as interval=1m", minInterval, maxInterval)
+		default:
+			t.Interval = interval
 		}
 	}
 
-	u, err := url.Parse(address)
-	if err != nil {
+	var err error
+	t.url, err = url.Parse(text[space+1:])
+	switch {
+	case err != nil:
 		return nil, errors.New("is not a URL")
-	}
-
-	if strings.HasPrefix(u.Scheme, "alertmanager+") {
+	case strings.HasPrefix(t.url.Scheme, "alertmanager+"):
 		return nil, errors.New("cannot be Alertmanager any more: the rules in deploy/prometheus/alerts.yaml watch replicas for it")
-	}
-
-	if !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Hostname() == "" {
+	case t.url.Scheme != "http" && t.url.Scheme != "https" || t.url.Hostname() == "":
 		return nil, errors.New("must be a URL that begins with https:// or http://")
 	}
 
-	t.url = u
 	switch { // the services do not say themselves who they are
-	case strings.Contains(u.Path, "/api/push/"):
+	case strings.Contains(t.url.Path, "/api/push/"):
 		t.push = kuma
-	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
+	case strings.HasSuffix(t.url.Hostname(), "cronitor.link"):
 		t.push = cronitor
 	}
 
 	return t, nil
-}
-
-// parseOption reads one of the words in front of the URL.
-func (t *Target) parseOption(option string) error {
-	name, value, _ := strings.Cut(option, "=")
-	switch name {
-	case "interval":
-		d, err := time.ParseDuration(value)
-		if err != nil || d < minInterval || d > maxInterval {
-			return fmt.Errorf("has an invalid interval: must be %v to %v, such as interval=1m", minInterval, maxInterval)
-		}
-		t.Interval = d
-
-	case "fail":
-		if value != "off" {
-			return errors.New("has an invalid fail: must be off, or be left out")
-		}
-		t.fails = false
-
-	default:
-		return errors.New("must be a URL, optionally preceded by interval=… or fail=off and a space")
-	}
-
-	return nil
 }
 
 // Host returns the service's host and port.
@@ -120,7 +103,16 @@ func (t *Target) request(ctx context.Context, why string) (*http.Request, error)
 	switch {
 	case t.push != nil:
 		method, body = http.MethodGet, ""
-		u.RawQuery = t.query(why)
+		state, message := t.push.good, "OK"
+		if why != "" {
+			state, message = t.push.bad, why
+		}
+
+		query := u.Query()
+		query.Set(t.push.state, state)
+		query.Set(t.push.message, message)
+		u.RawQuery = query.Encode()
+
 	case why != "":
 		u = *u.JoinPath("fail")
 	}
@@ -141,19 +133,6 @@ func (t *Target) request(ctx context.Context, why string) (*http.Request, error)
 	}
 
 	return r, nil
-}
-
-// query returns the query of the URL of a push with a state, and a message.
-func (t *Target) query(why string) string {
-	query := t.url.Query()
-	query.Set(t.push.state, t.push.good)
-	query.Set(t.push.message, "OK")
-	if why != "" {
-		query.Set(t.push.state, t.push.bad)
-		query.Set(t.push.message, why)
-	}
-
-	return query.Encode()
 }
 
 // A Call is one that was made.
@@ -242,18 +221,13 @@ func (t *Target) every() time.Duration { return min(look, t.Interval/4) }
 
 // due reports whether it is time for a call after said: why an alert would not go out since bad; empty if it would.
 func (h *Heartbeat) due(said Call, why string, bad, now time.Time) bool {
-	interval, every := h.Target.Interval, h.Target.every()
-	failing := why != ""
-	if failing && (!h.Target.fails || now.Sub(bad) < min(grace, interval/4)) {
-		return false
+	pause := h.Target.Interval
+	if (why != "") != (said.Why != "") || said.Err != "" { // it is news, or has to be repeated
+		pause = h.Target.every()
 	}
 
-	pause := interval
-	if changed := failing != (said.Why != ""); changed || said.Err != "" {
-		pause = every
-	}
-
-	return now.Sub(said.At) >= pause-every/10
+	mayFail := h.Target.fails && now.Sub(bad) >= min(grace, h.Target.Interval/4)
+	return (why == "" || mayFail) && now.Sub(said.At) >= pause-h.Target.every()/10
 }
 
 // report makes a call after said, and returns it with its result. It logs that if it is news.
