@@ -43,36 +43,26 @@ type httpServer struct {
 	log      *zap.Logger
 }
 
-// listenHTTP listens, so that an HTTP_ADDR that cannot be used fails the start. panicked is called for each request whose
-// handler panics.
-func listenHTTP(c config.Config, panicked func(), log *zap.Logger) (*httpServer, error) {
+// listenHTTP listens, so that an HTTP_ADDR that cannot be used fails the start.
+func listenHTTP(c config.Config, log *zap.Logger) (*httpServer, error) {
 	s := &httpServer{log: log}
-	var err error
+	errorLog, err := zap.NewStdLogAt(log, zap.ErrorLevel) // of handlers that panic, with their stacks
+	if err != nil {
+		return nil, err
+	}
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
 		return nil, fmt.Errorf("HTTP_ADDR: %w: set another one, or an empty one to turn HTTP off", err)
 	}
 
 	s.server = &http.Server{
-		Handler: httpapi.Recover(
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) }),
-			func(r *http.Request, with any, stack []byte) {
-				panicked()
-				log.Error(
-					"an HTTP handler panicked; report this",
-					zap.String("method", r.Method),
-					zap.String("path", r.URL.Path),
-					zap.Any("panic", with),
-					zap.ByteString("stack", stack),
-				)
-			},
-		),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) }),
 		ReadHeaderTimeout: headerTimeout,
 		// a reading's outcome may take another replica's claim, and then one of its own
 		WriteTimeout:   2*throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeader,
 		ConnState:      httpapi.NewConnLimit(maxConns).Changed,
-		ErrorLog:       zap.NewStdLog(log),
+		ErrorLog:       errorLog,
 	}
 	return s, nil
 }

@@ -63,7 +63,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 
 	if c.HTTPAddr != "" {
 		var err error
-		if o.http, err = listenHTTP(c, o.metrics.HandlerPanicked, log); err != nil {
+		if o.http, err = listenHTTP(c, log); err != nil {
 			return nil, err
 		}
 		o.http.handler.Store(admin.New(adminOptions(c, o, log)))

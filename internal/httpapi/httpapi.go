@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -29,52 +28,6 @@ func LimitBody(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(BodyTimeout))
 	}
 }
-
-// Recover returns a handler that answers with 500 if h panics, and then calls panicked with the request, what h panicked
-// with, and the stack. An answer that has begun is cut off instead, so that nobody takes it for whole.
-func Recover(h http.Handler, panicked func(r *http.Request, with any, stack []byte)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answer := &answer{ResponseWriter: w}
-		defer func() {
-			with := recover()
-			if with == nil {
-				return
-			}
-			if with == http.ErrAbortHandler {
-				panic(with)
-			}
-
-			panicked(r, with, debug.Stack())
-			if answer.begun {
-				panic(http.ErrAbortHandler)
-			}
-
-			clear(w.Header())
-			Fail(w, Problem{Status: http.StatusInternalServerError, Detail: "this is a defect: its log has the reason"})
-		}()
-
-		h.ServeHTTP(answer, r)
-	})
-}
-
-// An answer knows whether it has begun.
-type answer struct {
-	http.ResponseWriter
-	begun bool
-}
-
-func (a *answer) WriteHeader(status int) {
-	a.begun = true
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(b []byte) (int, error) {
-	a.begun = true
-	return a.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Device parses the path of r, /devices/{id} or /devices/{id}/{action}. The
 // id is one percent-encoded segment and may be any string but the empty one: a/b is encoded as a%2Fb,

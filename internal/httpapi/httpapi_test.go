@@ -6,16 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"reflect"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -273,66 +270,6 @@ func (l *one) Accept() (net.Conn, error) {
 }
 func (l *one) Close() error   { return nil }
 func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
-
-// A panic is an answer with 500 and a line in the log, or no whole answer, and the server goes on.
-func TestRecover(t *testing.T) {
-	var mu sync.Mutex
-	var panics []string
-	h := httpapi.Recover(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Length", "5")
-		httpapi.LimitBody(w, r) // needs what http.ResponseController needs
-		switch r.URL.Path {
-		case "/late":
-			_, _ = io.WriteString(w, "he")
-			_ = http.NewResponseController(w).Flush()
-			panic("late")
-		case "/aborted":
-			panic(http.ErrAbortHandler)
-		case "/early":
-			panic("early")
-		}
-		_, _ = io.WriteString(w, "hello")
-	}), func(r *http.Request, with any, stack []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !strings.Contains(string(stack), "TestRecover") {
-			t.Errorf("the stack of %v is %s", with, stack)
-		}
-		panics = append(panics, fmt.Sprint(r.URL.Path, " ", with))
-	})
-	srv := httptest.NewUnstartedServer(h)
-	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-	srv.Config.SetKeepAlivesEnabled(false) // or the client asks again
-	srv.Start()
-	defer srv.Close()
-	for path, want := range map[string]string{
-		"/early":   `500 {"title":"Internal Server Error","status":500,"detail":"this is a defect: its log has the reason"}` + "\n",
-		"/late":    "unexpected EOF",
-		"/aborted": "EOF",
-		"/":        "200 hello",
-	} {
-		got := ""
-		resp, err := srv.Client().Get(srv.URL + path)
-		if err == nil {
-			var body []byte
-			body, err = io.ReadAll(resp.Body)
-			_ = resp.Body.Close()
-			got = fmt.Sprint(resp.StatusCode, " ", string(body))
-		}
-		if err != nil {
-			got = err.Error()
-		}
-		if !strings.HasSuffix(got, want) {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	slices.Sort(panics)
-	if want := []string{"/early early", "/late late"}; !slices.Equal(panics, want) {
-		t.Errorf("told of %q, want %q", panics, want)
-	}
-}
 
 // A server has no more connections than it may, whatever its clients hold open: those are closed that have waited for a
 // request longest, and none that is being answered.

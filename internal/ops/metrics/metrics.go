@@ -29,14 +29,11 @@ const (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	storeCalls  *prometheus.HistogramVec
-	storeErrors *prometheus.CounterVec
+	storeCalls *prometheus.HistogramVec
 
 	attempts *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	delay    *prometheus.HistogramVec
-
-	panics prometheus.Counter
 }
 
 // New returns Metrics with a registry of their own. version names the build.
@@ -49,11 +46,6 @@ func New(version string) *Metrics {
 			Help:      "Duration of calls to the throttle store, including retries within a call.",
 			Buckets:   []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"store", "operation", "result"}),
-		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace,
-			Name:      "store_errors_total",
-			Help:      "Calls to the throttle store without a usable response.",
-		}, []string{"store", "reason"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace,
 			Name:      "notify_attempts_total",
@@ -72,23 +64,15 @@ func New(version string) *Metrics {
 				"by this machine's clock. Recoveries do not count, because they wait for windows to end.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
 		}, []string{"receiver"}),
-		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: namespace,
-			Name:      "http_panics_total",
-			Help:      "HTTP requests that ended in a panic and were answered with 500. Each is a defect; the log has its stack.",
-		}),
 	}
 	m.registry.MustRegister(
-		m.storeCalls, m.storeErrors, m.attempts, m.duration, m.delay, m.panics,
+		m.storeCalls, m.attempts, m.duration, m.delay,
 		buildInfo(version),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
 }
-
-// HandlerPanicked counts a request to this replica's HTTP server whose handler panicked.
-func (m *Metrics) HandlerPanicked() { m.panics.Inc() }
 
 // Handler serves GET /metrics.
 func (m *Metrics) Handler() http.Handler {

@@ -1,7 +1,11 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"net"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,7 +35,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 		start := time.Now()
 		return func(err error) {
 			now := time.Now()
-			result, reason := notify.Result(err), failure(ctx, err)
+			result, reason := notify.Result(err), reasonOf(ctx, err)
 			attempts.WithLabelValues(result, reason).Inc()
 			duration.WithLabelValues(result).Observe(now.Sub(start).Seconds())
 			if err == nil && !a.Resolved { // which may have waited for a window's end
@@ -41,17 +45,49 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 	}
 }
 
-// failure returns why an attempt that was made under ctx failed, if that says anything about it.
-func failure(ctx context.Context, err error) (reason string) {
+// Reasons why an attempt at a receiver failed: what to do depends on them. The log and the page have the error.
+const (
+	reasonNone         = "none"         // it did not, or for good, because of what it says
+	reasonUnauthorized = "unauthorized" // 401, 403
+	reasonNotFound     = "not_found"    // 404, 405, 410: the path
+	reasonThrottled    = "throttled"    // 429
+	reasonServer       = "server_error" // 5xx
+	reasonTimeout      = "timeout"
+	reasonCanceled     = "canceled" // by us: the replica is stopping
+	reasonOther        = "other"    // such as no connection
+)
+
+var reasons = []string{
+	reasonUnauthorized, reasonNotFound, reasonThrottled, reasonServer, reasonTimeout, reasonCanceled, reasonOther,
+}
+
+// reasonOfStatus is why an attempt failed that was answered with an HTTP status, apart from 5xx.
+var reasonOfStatus = map[int]string{
+	http.StatusUnauthorized:     reasonUnauthorized,
+	http.StatusForbidden:        reasonUnauthorized,
+	http.StatusNotFound:         reasonNotFound,
+	http.StatusMethodNotAllowed: reasonNotFound,
+	http.StatusGone:             reasonNotFound,
+	http.StatusTooManyRequests:  reasonThrottled,
+	http.StatusRequestTimeout:   reasonTimeout,
+}
+
+// reasonOf returns why an attempt that was made under ctx failed.
+func reasonOf(ctx context.Context, err error) string {
 	e := notify.AsError(err)
-	if err == nil || e.Refused {
+	var network net.Error
+	switch {
+	case err == nil || e.Refused:
 		return reasonNone
+	case e.Status >= 500:
+		return reasonServer
+	case e.Status > 0:
+		return cmp.Or(reasonOfStatus[e.Status], reasonOther)
+	case ctx.Err() == context.Canceled:
+		return reasonCanceled
+	case ctx.Err() != nil || errors.As(err, &network) && network.Timeout():
+		return reasonTimeout
 	}
 
-	reason = reasonOf(ctx, err, e.Status)
-	if e.RetryAfter > 0 && (reason == reasonServer || reason == reasonOther) {
-		reason = reasonRetryAfter
-	}
-
-	return reason
+	return reasonOther
 }

@@ -2,12 +2,10 @@ package metrics_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"syscall"
 	"testing"
@@ -35,8 +33,8 @@ func TestNotifyResults(t *testing.T) {
 		{ended, nil, "delivered", "none"},
 		{t.Context(), &notify.Error{Refused: true, Untaken: true, Err: metricstest.ErrBroken}, "refused", "none"},
 		{t.Context(), &notify.Error{Untaken: true, Err: metricstest.ErrBroken}, "not_taken", "other"},
-		{t.Context(), &notify.Error{Untaken: true, RetryAfter: time.Second, Err: metricstest.ErrBroken}, "not_taken", "retry_after"},
-		{t.Context(), &notify.Error{RetryAfter: time.Second, Err: metricstest.ErrBroken}, "unknown", "retry_after"},
+		{t.Context(), &notify.Error{Untaken: true, RetryAfter: time.Second, Err: metricstest.ErrBroken}, "not_taken", "other"},
+		{t.Context(), &notify.Error{RetryAfter: time.Second, Err: metricstest.ErrBroken}, "unknown", "other"},
 		{t.Context(), metricstest.ErrBroken, "unknown", "other"},
 		{t.Context(), fmt.Errorf("wrapped: %w", &notify.Error{Untaken: true, Err: metricstest.ErrBroken}), "not_taken", "other"},
 		{t.Context(), &notify.Error{Err: context.DeadlineExceeded}, "unknown", "timeout"},
@@ -49,16 +47,14 @@ func TestNotifyResults(t *testing.T) {
 		{t.Context(), answered(429, 0), "not_taken", "throttled"},
 		{t.Context(), answered(429, time.Second), "not_taken", "throttled"},
 		{t.Context(), answered(500, 0), "not_taken", "server_error"},
-		{t.Context(), answered(503, time.Second), "not_taken", "retry_after"},
+		{t.Context(), answered(503, time.Second), "not_taken", "server_error"},
 		{t.Context(), answered(302, 0), "not_taken", "other"},
 		{ended, answered(500, 0), "not_taken", "server_error"},
-		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}, "not_taken", "unreachable"},
-		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}}, "not_taken", "unreachable"},
+		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}}, "not_taken", "other"},
+		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}}, "not_taken", "other"},
 		{t.Context(), &notify.Error{Untaken: true, Err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}}, "not_taken", "timeout"},
-		{t.Context(), &notify.Error{Err: &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}}, "unknown", "closed"},
-		{t.Context(), &notify.Error{Err: fmt.Errorf("post: %w", io.EOF)}, "unknown", "closed"},
-		{t.Context(), &notify.Error{Untaken: true, Err: &tls.CertificateVerificationError{Err: metricstest.ErrBroken}}, "not_taken", "tls"},
-		{t.Context(), &notify.Error{Untaken: true, Err: http.ErrSchemeMismatch}, "not_taken", "tls"},
+		{t.Context(), &notify.Error{Err: &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}}, "unknown", "other"},
+		{t.Context(), &notify.Error{Err: fmt.Errorf("post: %w", io.EOF)}, "unknown", "other"},
 	} {
 		m := metrics.New("")
 		n := notify.Observe(&metricstest.Stub{Err: c.answer}, m.Receiver("hook"))

@@ -2,9 +2,7 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,12 +20,6 @@ var storeResults = map[observe.Operation][]observe.Outcome{
 	observe.OpBreak:   {observe.OutcomeOK, observe.OutcomeDeclined, observe.OutcomeError},
 }
 
-// storeReasons are why a call can have no usable answer.
-var storeReasons = slices.DeleteFunc(
-	slices.Clone(reasons),
-	func(reason string) bool { return reason == reasonRetryAfter },
-)
-
 // Store returns what measures a store's calls. name, one of few, is the label.
 func (m *Metrics) Store(name string) observe.Observer {
 	calls := m.storeCalls.MustCurryWith(prometheus.Labels{"store": name})
@@ -37,18 +29,10 @@ func (m *Metrics) Store(name string) observe.Observer {
 		}
 	}
 
-	failures := m.storeErrors.MustCurryWith(prometheus.Labels{"store": name})
-	for _, reason := range storeReasons {
-		failures.WithLabelValues(reason)
-	}
-
 	return func(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
 		start := time.Now()
 		return ctx, func(c observe.Call) {
 			calls.WithLabelValues(string(op), string(c.Outcome)).Observe(time.Since(start).Seconds())
-			if c.Outcome == observe.OutcomeError {
-				failures.WithLabelValues(reasonOf(ctx, c.Err, statusOf(c.Err))).Inc()
-			}
 		}
 	}
 }
@@ -69,13 +53,4 @@ func (m *Metrics) Clock(name string, ahead func() (time.Duration, bool)) {
 			skew, "store", name,
 		)
 	}))
-}
-
-// statusOf returns the HTTP status in an error of a store, 0 if there is none.
-func statusOf(err error) int {
-	var answer interface{ HTTPStatus() int }
-	if errors.As(err, &answer) {
-		return answer.HTTPStatus()
-	}
-	return 0
 }

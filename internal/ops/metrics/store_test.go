@@ -5,18 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/http"
-	"net/url"
-	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-
-	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
@@ -177,41 +170,4 @@ func TestStoreClockSkew(t *testing.T) {
 	}
 	known, ahead = true, -7*time.Second
 	expect(t, m, map[string]float64{skew: 7})
-}
-
-// Calls without a usable answer are counted by the reason, which the errors of the stores' clients have.
-func TestStoreErrors(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	respond := func(status int) error {
-		return azure.Explain(&azcore.ResponseError{StatusCode: status, RawResponse: &http.Response{StatusCode: status}})
-	}
-	for _, c := range []struct {
-		ctx    context.Context
-		err    error
-		reason string
-	}{
-		{t.Context(), respond(403), "unauthorized"},
-		{t.Context(), fmt.Errorf("read: %w", respond(401)), "unauthorized"},
-		{t.Context(), &lease.Failure{Status: 401}, "unauthorized"},
-		{t.Context(), respond(404), "not_found"},
-		{t.Context(), &lease.Failure{Err: respond(403), Status: 404}, "not_found"},
-		{t.Context(), respond(429), "throttled"},
-		{t.Context(), respond(503), "server_error"},
-		{t.Context(), azure.Explain(&url.Error{Op: "Get", URL: "http://account/", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}), "unreachable"},
-		{t.Context(), context.DeadlineExceeded, "timeout"},
-		{ended, metricstest.ErrBroken, "canceled"},
-		{t.Context(), metricstest.ErrBroken, "other"},
-	} {
-		m := metrics.New("")
-		_, _ = observe.Store(&metricstest.Stub{Err: c.err}, m.Store("blob")).Read(c.ctx, "k")
-		expect(t, m, map[string]float64{fmt.Sprintf(`store_errors_total{reason=%q, store="blob"}`, c.reason): 1})
-	}
-	m := metrics.New("")
-	_, _ = observe.Store(&metricstest.Stub{Err: &lease.HeldError{}}, m.Store("blob")).Acquire(t.Context(), "k", time.Minute, nil)
-	for s, v := range values(t, m) {
-		if strings.HasPrefix(s, "store_errors_total") && v != 0 {
-			t.Errorf("an answer counts as an error: %s", s)
-		}
-	}
 }
