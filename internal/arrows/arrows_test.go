@@ -78,7 +78,7 @@ const arrows = `
 	internal/azure   internal/backoff internal/humanize internal/lease
 	internal/httpapi
 	internal/humanize
-	internal/peers   internal/records internal/rules
+	internal/peers   internal/backoff internal/records internal/rules
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure internal/humanize
 
 	internal/ops/admin    internal/muting internal/incident internal/notify/heartbeat internal/notify/deadletter internal/notify/wording internal/ledger internal/roster internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize

@@ -34,9 +34,8 @@ type Failure struct {
 	Hint func(variable string) string
 }
 
-func (f *Failure) Error() string   { return f.Text }
-func (f *Failure) Unwrap() error   { return f.Err }
-func (f *Failure) HTTPStatus() int { return f.Status }
+func (f *Failure) Error() string { return f.Text }
+func (f *Failure) Unwrap() error { return f.Err }
 
 // NewWrong returns the Failure of a service whose content or set-up has to be put right first.
 func NewWrong(text string) *Failure { return &Failure{Text: text, Cause: Wrong} }

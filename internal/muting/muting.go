@@ -194,8 +194,8 @@ func CheckText(text string) error {
 	return nil
 }
 
-// ErrUnknown means that a silence cannot be ended.
-var ErrUnknown = errors.New("no silence with this id is in force")
+// ErrUnknown means that there is no such silence to end.
+var ErrUnknown = errors.New("no silence has this id")
 
 // A Store keeps the silences in a record.
 type Store struct {
@@ -321,7 +321,8 @@ func (s Store) Add(ctx context.Context, one Mute, d time.Duration) (Mute, error)
 	return one, err
 }
 
-// End ends a silence now, by whom it says. ErrUnknown if none of that ID is in force.
+// End ends a silence now, by whom it says, and returns it as it was left, also if it has ended before. ErrUnknown if
+// there is none of that ID, nor was within a day.
 func (s Store) End(ctx context.Context, id, who string) (ended Mute, err error) {
 	if err := CheckText(who); err != nil {
 		return ended, fmt.Errorf("who: %w", err)
@@ -329,16 +330,15 @@ func (s Store) End(ctx context.Context, id, who string) (ended Mute, err error) 
 
 	err = s.change(ctx, func(all []Mute, now time.Time) ([]Mute, error) {
 		i := indexOf(all, id)
-		if i >= 0 && ended.ID == id && all[i].Until.Equal(ended.Until) { // it was written before, and the answer lost
-			return all, nil
-		}
-		if i < 0 || !now.Before(all[i].Until) {
+		if i < 0 {
 			return nil, fmt.Errorf("%w: %s", ErrUnknown, id)
 		}
 
-		all[i].Until, all[i].EndedBy = now.UTC(), who
-		ended = all[i]
+		if now.Before(all[i].Until) { // else it has ended, perhaps just now, by a write whose answer was lost
+			all[i].Until, all[i].EndedBy = now.UTC(), who
+		}
 
+		ended = all[i]
 		return all, nil
 	})
 	return ended, err
@@ -349,8 +349,7 @@ func indexOf(all []Mute, id string) int {
 	return slices.IndexFunc(all, func(one Mute) bool { return one.ID == id })
 }
 
-// A Cache is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe
-// for concurrent use.
+// A Cache is what one replica knows of the silences of its Store since the last Refresh. It is safe for concurrent use.
 type Cache struct {
 	Store
 	log *zap.Logger
@@ -368,9 +367,8 @@ type known struct {
 
 // inForce reports whether the silence of this ID is.
 func (k *known) inForce(id string) bool {
-	return slices.ContainsFunc(k.silences, func(s Mute) bool {
-		return s.ID == id && s.Begun(k.at) && k.at.Before(s.Until)
-	})
+	i := indexOf(k.silences, id)
+	return i >= 0 && k.silences[i].Begun(k.at) && k.at.Before(k.silences[i].Until)
 }
 
 func NewCache(s Store, log *zap.Logger) *Cache {
@@ -384,26 +382,6 @@ func (c *Cache) Mutes() rules.Mutes { return c.known.Load().mutes }
 
 // Silences returns those that were in force, or had ended of late, when they were last read. Nobody changes them.
 func (c *Cache) Silences() []Mute { return c.known.Load().silences }
-
-// Add is that of the Store.
-func (c *Cache) Add(ctx context.Context, one Mute, d time.Duration) (Mute, error) {
-	one, err := c.Store.Add(ctx, one, d)
-	return one, c.after(ctx, err)
-}
-
-// End is that of the Store.
-func (c *Cache) End(ctx context.Context, id, who string) (Mute, error) {
-	ended, err := c.Store.End(ctx, id, who)
-	return ended, c.after(ctx, err)
-}
-
-// after reads what was changed, unless err says that nothing was. If that fails, the next round does it.
-func (c *Cache) after(ctx context.Context, err error) error {
-	if err == nil {
-		_ = c.Refresh(ctx)
-	}
-	return err
-}
 
 // Refresh reads the silences, and logs which have begun and ended. If they cannot be read, those that are known go on
 // until they end.
@@ -419,24 +397,17 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	c.known.Store(is)
 	for _, s := range all {
 		if begun := is.inForce(s.ID); begun != was.inForce(s.ID) {
-			c.log.Warn(map[bool]string{true: "alerts are silenced", false: "a silence has ended"}[begun], fields(s)...)
+			c.log.Warn(
+				map[bool]string{true: "alerts are silenced", false: "a silence has ended"}[begun],
+				zap.String("id", s.ID),
+				zap.Stringer("silenced", s),
+				zap.Time("until", s.Until),
+				zap.String("why", s.Why),
+				zap.String("who", s.Who),
+				zap.String("ended_by", s.EndedBy), // empty unless somebody ended it
+			)
 		}
 	}
 
 	return nil
-}
-
-func fields(s Mute) []zap.Field {
-	all := []zap.Field{
-		zap.String("id", s.ID),
-		zap.Stringer("silenced", s),
-		zap.Time("until", s.Until),
-		zap.String("why", s.Why),
-		zap.String("who", s.Who),
-	}
-	if s.EndedBy != "" {
-		all = append(all, zap.String("ended_by", s.EndedBy))
-	}
-
-	return all
 }

@@ -23,6 +23,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 )
@@ -177,14 +178,22 @@ func (m *Peer) takeOverAfter(r record) time.Duration {
 // waiting with the reason at every look and logs it once a minute. Only the first look must
 // succeed. It returns early when ctx ends.
 func (m *Peer) Join(ctx context.Context, waiting func(reason string)) error {
-	tick := time.NewTicker(m.beat / 2)
-	defer tick.Stop()
-
-	others := watch{waiting: waiting}
+	var seen string // the ETag of the others' record, looked at without a failure
+	var since, logged time.Time
 	for first := true; ; first = false {
-		joined, failed, err := m.tryToJoin(ctx, &others)
+		r, err := m.read(ctx)
+		if err != nil || r.etag != seen { // after a failure waiting starts again: they could not renew it either
+			seen, since = r.etag, time.Now()
+		}
+
+		// The age of the others' record proves nothing: they could not renew it if the store was unavailable.
+		mayWrite := m.agrees(r) || time.Since(since) >= m.takeOverAfter(r)
+		if err == nil && mayWrite {
+			err = m.renew(ctx, r)
+		}
+
 		switch {
-		case joined:
+		case err == nil && mayWrite:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -193,52 +202,18 @@ func (m *Peer) Join(ctx context.Context, waiting func(reason string)) error {
 		case err != nil && first:
 			return err
 		case err != nil:
-			m.log.Warn(failed, zap.Error(err))
+			m.log.Warn("cannot read or write the settings that replicas share; standing by", zap.Error(err))
+		default:
+			reason := m.reason(r)
+			waiting(reason)
+			if time.Since(logged) >= time.Minute {
+				logged = time.Now()
+				m.log.Warn("standing by: " + reason)
+			}
 		}
 
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		backoff.Sleep(ctx, m.beat/2)
 	}
-}
-
-// A watch is what a replica that stands by has seen of the others.
-type watch struct {
-	waiting func(reason string)
-	seen    string    // the ETag of their record, looked at without a failure
-	since   time.Time // from then on
-	logged  time.Time // when the reason was logged last
-}
-
-// tryToJoin puts the settings of m in force unless others are. Of an error it also says what failed.
-func (m *Peer) tryToJoin(ctx context.Context, others *watch) (joined bool, failed string, err error) {
-	r, err := m.read(ctx)
-	if err != nil {
-		others.seen = "" // they could not renew it either: start waiting again
-		return false, "cannot check whether replicas with other settings are running; standing by", err
-	}
-
-	if r.etag != others.seen {
-		others.seen = r.etag
-		others.since = time.Now()
-	}
-
-	// The age of the others' record proves nothing: they could not renew it if the store was unavailable.
-	if m.agrees(r) || time.Since(others.since) >= m.takeOverAfter(r) {
-		err := m.renew(ctx, r)
-		return err == nil, "cannot write the settings of this replica; trying again", err
-	}
-
-	reason := m.reason(r)
-	others.waiting(reason)
-	if time.Since(others.logged) >= time.Minute {
-		others.logged = time.Now()
-		m.log.Warn("standing by: " + reason)
-	}
-
-	return false, "", nil
 }
 
 // reason returns why m is standing by.
@@ -266,34 +241,22 @@ func (m *Peer) reason(r record) string {
 // as soon as it sees that other settings are in force. In each of its rounds, every 10 s, it also calls refresh,
 // which reads what else replicas share.
 func (m *Peer) Keep(ctx context.Context, refresh func(context.Context) error) error {
-	tick := time.NewTicker(m.beat)
-	defer tick.Stop()
-
 	failing := false
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-
+	for backoff.Sleep(ctx, m.beat) {
 		err := errors.Join(m.keep(ctx), refresh(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return nil
-
 		case errors.Is(err, ErrReplaced):
 			return err
-
 		case err != nil && !failing:
-			m.log.Warn(
-				"cannot read or renew the records that replicas share; keeping what is known, and trying again",
-				zap.Error(err),
-			)
+			m.log.Warn("cannot read or renew the records that replicas share; keeping what is known, and trying again", zap.Error(err))
 		}
 
 		failing = err != nil
 	}
+
+	return nil
 }
 
 // keep renews the settings if they are in force.
@@ -375,16 +338,13 @@ func (m *Peer) Since(ctx context.Context) (map[string]time.Time, error) {
 
 	since := map[string]time.Time{}
 	for name := range m.settings.Rules {
-		rule, ok := r.Rules[name]
-		if !ok {
-			rule.Since = r.now // zero if there is no record
-		}
-
-		if !rule.Since.IsZero() {
+		since[name] = r.now // zero if there is no record
+		if rule, ok := r.Rules[name]; ok {
 			since[name] = rule.Since
 		}
 	}
 
+	maps.DeleteFunc(since, func(_ string, at time.Time) bool { return at.IsZero() })
 	return since, nil
 }
 

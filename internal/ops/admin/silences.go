@@ -27,6 +27,7 @@ type Silences interface {
 	List(ctx context.Context) ([]muting.Mute, error)
 	Add(ctx context.Context, s muting.Mute, lasts time.Duration) (muting.Mute, error)
 	End(ctx context.Context, id, who string) (muting.Mute, error)
+	Refresh(ctx context.Context) error // what is known
 }
 
 // inForce returns the silences that this replica knows to be in force, with the mute times of the rules.
@@ -86,6 +87,7 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 		}
 
 		s, err := a.Silences.End(ctx, id, who)
+		_ = a.Silences.Refresh(ctx) // else the next round does it
 		answerSilences(w, http.StatusOK, s, err)
 
 	case one:
@@ -125,6 +127,7 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 
 	s, err = a.Silences.Add(ctx, s, lasts)
+	_ = a.Silences.Refresh(ctx) // else the next round does it
 	answerSilences(w, http.StatusCreated, struct {
 		muting.Mute
 		Text string `json:"text"` // when, for people
