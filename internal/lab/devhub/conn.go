@@ -51,8 +51,6 @@ type conn struct {
 	sessions map[uint16]*session
 	claims   map[string]struct{} // paths that the client may use; of the reader alone, like expiries
 	expiries int64               // of all claims, that it has taken notice of
-	linkless time.Time           // since when there is no link; zero if there is one
-	forced   *frames.Error       // why the hub ends the connection
 	sending  []*link             // attached links on which the hub sends
 	turn     int                 // which of them is first next time
 }
@@ -69,7 +67,6 @@ func newConn(h *Hub, nc net.Conn) *conn {
 		written:  make(chan struct{}),
 		sessions: map[uint16]*session{},
 		claims:   map[string]struct{}{},
-		linkless: time.Now(),
 	}
 
 	c.drained.L = &c.mu
@@ -270,11 +267,6 @@ func (c *conn) read() *frames.Error {
 		c.net.SetReadDeadline(time.Now().Add(c.hub.config.IdleTimeout))
 		f, err := frames.Read(c.in, maxFrame)
 		if err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.forced != nil {
-				return c.forced
-			}
 			return problem("amqp:connection:framing-error", "%v", err)
 		}
 
@@ -402,7 +394,6 @@ func (c *conn) write() {
 			b = frames.AppendHeartbeat(b)
 		case <-echo.C:
 			c.echo()
-			c.endIfLinkless()
 		case <-c.ended:
 			last = true
 		case <-c.dead:
@@ -451,22 +442,6 @@ func (c *conn) echo() {
 			f.Echo = true
 			c.send(l.session, f)
 		}
-	}
-}
-
-// endIfLinkless ends a connection that has had no link for long.
-func (c *conn) endIfLinkless() {
-	limit := c.hub.config.LinkTimeout
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if !c.linkless.IsZero() && time.Since(c.linkless) >= limit {
-		c.forced = problem(
-			"amqp:connection:forced",
-			"The connection was inactive: it did not have any active links in the past %d milliseconds.",
-			limit.Milliseconds(),
-		)
-		c.net.SetReadDeadline(time.Now())
 	}
 }
 

@@ -30,8 +30,6 @@ type Config struct {
 
 	// IdleTimeout is after how much silence a client is cut off; 2 minutes by default.
 	IdleTimeout time.Duration
-	// LinkTimeout is how long a connection may have no link; 5 minutes by default.
-	LinkTimeout time.Duration
 	// EchoEvery is how often the clients of sessions that read are asked for their windows; 5 seconds by default.
 	EchoEvery time.Duration
 	// GeoReplicated makes offsets those of a geo-replicated namespace, "0:12", for links that ask for that; they cannot
@@ -87,7 +85,6 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 32<<20)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	c.EchoEvery = cmp.Or(c.EchoEvery, 5*time.Second)
-	c.LinkTimeout = cmp.Or(c.LinkTimeout, 5*time.Minute)
 	if c.Partitions < 1 || c.Partitions > 1024 {
 		return nil, fmt.Errorf("devhub: %d partitions: give 1 to 1024", c.Partitions)
 	}

@@ -115,7 +115,6 @@ func (c *conn) forgetLinks(s *session) {
 		c.forget(l)
 	}
 	clear(s.links)
-	c.left()
 }
 
 // unattached ends a session because of a frame on a handle that has no link, as of a link that the client has detached.
@@ -131,16 +130,6 @@ func (c *conn) unattached(s *session, handle uint32) {
 		handle,
 		s.channel,
 	)})
-}
-
-// left notes when the connection has no link any more. The caller holds c.mu.
-func (c *conn) left() {
-	for _, s := range c.sessions {
-		if len(s.links) > 0 {
-			return
-		}
-	}
-	c.linkless = time.Now()
 }
 
 // forget stops sending on a link. The caller holds c.mu.
@@ -174,7 +163,6 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 	defer c.mu.Unlock()
 
 	s.links[a.Handle] = l
-	c.linkless = time.Time{}
 	if l.detached { // stolen before it was there
 		refused = l.cause
 	}
@@ -486,7 +474,6 @@ func (c *conn) detached(s *session, d *frames.Detach) {
 	defer c.mu.Unlock()
 
 	delete(s.links, d.Handle)
-	c.left()
 	if !l.detached {
 		l.detached = true
 		c.forget(l)
