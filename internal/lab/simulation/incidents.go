@@ -99,9 +99,9 @@ func (s *sites) heard(receiver string, d inbox.Delivery) {
 
 // A stand is how a site is to one receiver.
 type stand struct {
-	last  message
-	alert time.Time // the last one
-	open  map[string]bool
+	last  string          // the incident that its last message was about
+	open  map[string]bool // of which it has an alert, and no end
+	alert time.Time       // the last one
 }
 
 // wrongIncidents returns what is wrong with incidents, as receivers heard of them, once all has come to rest.
@@ -115,61 +115,51 @@ func (w *World) wrongIncidents() (wrong []string) {
 	defer w.sites.mu.Unlock()
 
 	stands := map[[2]string]*stand{}
-	for _, t := range w.sites.told {
-		about := [2]string{t.receiver, t.Alert.PerValue}
-		s := stands[about]
-		if s == nil {
-			s = &stand{open: map[string]bool{}}
-			stands[about] = s
+	stand := func(receiver, site string) *stand {
+		about := [2]string{receiver, site}
+		if stands[about] == nil {
+			stands[about] = &stand{open: map[string]bool{}}
 		}
 
-		id := t.Alert.Incident.ID
-		if t.Refused { // the end is a dead letter
+		return stands[about]
+	}
+
+	for _, t := range w.sites.told {
+		site, id := t.Alert.PerValue, t.Alert.Incident.ID
+		s := stand(t.receiver, site)
+		switch since := t.At.Sub(s.alert); {
+		case t.Refused: // an end, which is a dead letter
 			delete(s.open, id)
 			continue
-		}
 
-		switch {
-		case t.Alert.Resolved && len(s.open) == 0 && len(w.plan.Faults) == 0: // else it may have got one
-			wrong = append(wrong, fmt.Sprintf("%s heard the end of %s in %s, and no alert before it", t.receiver, id, about[1]))
 		case t.Alert.Resolved:
+			if len(s.open) == 0 && len(w.plan.Faults) == 0 { // else it may have got one
+				wrong = append(wrong, fmt.Sprintf("%s heard the end of %s in %s, and no alert before it", t.receiver, id, site))
+			}
 			delete(s.open, id)
+
 		default:
-			since := t.At.Sub(s.alert)
-			if !s.alert.IsZero() && since < w.plan.Window-time.Second && !w.inDoubt(t.At.Add(w.plan.Ahead)) {
-				wrong = append(wrong, fmt.Sprintf("%s heard of %s in %s %v after another alert", t.receiver, id, about[1], since))
+			if since < w.plan.Window-time.Second && !w.inDoubt(t.At.Add(w.plan.Ahead)) {
+				wrong = append(wrong, fmt.Sprintf("%s heard of %s in %s %v after another alert", t.receiver, id, site, since))
 			}
 			s.alert = t.At
 			s.open[id] = true
 		}
 
-		s.last = t
+		s.last = id
 	}
 
-	wrong = append(wrong, w.sites.unheard(w.plan.Receivers, bound)...)
 	for site := range w.sites.hot {
 		isHot := w.sites.isHot(site)
 		for i := range w.plan.Receivers {
-			wrong = append(wrong, wrongSite(stands[[2]string{inboxName(i), site}], inboxName(i), site, isHot)...)
+			s := stand(inboxName(i), site)
+			isKnown := len(s.open) == 1 && s.open[s.last]
+			if isHot && !isKnown || !isHot && len(s.open) > 0 {
+				wrong = append(wrong, fmt.Sprintf("to %s %d incidents in %s are open, its last message is about %q, and the site is hot: %t",
+					inboxName(i), len(s.open), site, s.last, isHot))
+			}
 		}
 	}
 
-	return wrong
-}
-
-// wrongSite returns what is wrong with what a receiver has heard of a site, nil if that is nothing.
-func wrongSite(s *stand, receiver, site string, isHot bool) (wrong []string) {
-	switch {
-	case s == nil && isHot:
-		return []string{fmt.Sprintf("%s has not heard of %s, which is hot", receiver, site)}
-	case s == nil:
-	case isHot && s.last.Alert.Resolved:
-		return []string{fmt.Sprintf("%s has heard that %s is normal, and it is hot", receiver, site)}
-	case isHot && (len(s.open) != 1 || !s.open[s.last.Alert.Incident.ID]):
-		return []string{fmt.Sprintf("%s has heard of %d incidents in %s that did not end, and one lasts", receiver, len(s.open), site)}
-	case !isHot && len(s.open) > 0:
-		return []string{fmt.Sprintf("%s has not heard that %s is normal", receiver, site)}
-	}
-
-	return nil
+	return append(wrong, w.sites.unheard(w.plan.Receivers, bound)...)
 }
