@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"strings"
 )
 
 // A jsonReader reads a sequence of JSON values where they stand, in one pass and without an allocation. It takes what RFC
@@ -57,7 +58,7 @@ var isToken = func() (is [256]bool) {
 	return is
 }()
 
-// pass passes over c, which is next, if it is space, or the comma or colon that must be there.
+// pass passes over c, which is next and no token, if it is space, or the comma or colon that must be there.
 func (r *jsonReader) pass(c byte) bool {
 	switch {
 	case c == ',' && r.next == aComma:
@@ -75,6 +76,9 @@ func (r *jsonReader) pass(c byte) bool {
 	return true
 }
 
+// closing are the brackets that may come next.
+var closing = [...]byte{aFirstValue: ']', aComma: ']', aFirstName: '}', aMemberComma: '}', aName: 0}
+
 // bracket takes a bracket that opens or closes, which peek has returned.
 func (r *jsonReader) bracket() error {
 	switch c := at(r.text, r.at); {
@@ -86,7 +90,7 @@ func (r *jsonReader) bracket() error {
 			r.next, r.after = aFirstName, aMemberComma
 		}
 
-	case c == ']' && (r.next == aFirstValue || r.next == aComma), c == '}' && (r.next == aFirstName || r.next == aMemberComma):
+	case c == closing[r.next] && c != 0:
 		r.depth--
 		r.after = r.afters[r.depth]
 		r.next = r.after
@@ -105,7 +109,7 @@ func (r *jsonReader) value() ([]byte, error) { return r.peeked(r.peek()) }
 
 // peeked is value after peek has returned c.
 func (r *jsonReader) peeked(c byte) ([]byte, error) {
-	if c == 0 && r.depth == 0 && r.at == len(r.text) {
+	if r.depth == 0 && r.at == len(r.text) {
 		return nil, io.EOF
 	}
 
@@ -179,7 +183,7 @@ func (r *jsonReader) seek(wanted beginnings) (name []byte, isPlain bool, err err
 	}
 }
 
-// passPlain is seek as long as members are like nearly all: names and short texts without escapes, numbers, true, and no
+// passPlain is seek as long as members are like nearly all: names and short texts without escapes, other scalars, and no
 // space. At what is not, or is broken, it stays.
 //
 // Most of the time that a body takes goes here, and it is short loops that are fast. They look at one byte after the other, because
@@ -223,11 +227,10 @@ func (r *jsonReader) passPlain(wanted beginnings) (name []byte) {
 				return nil
 			}
 
-		case c == 't' && end+4 <= len(b) && string(b[end:end+4]) == "true":
-			end += 4
-
 		default:
-			return nil
+			if end = scalarEnd(b, end); end < 0 {
+				return nil
+			}
 		}
 
 		r.at, r.next = end, aMemberComma
@@ -271,27 +274,21 @@ func at(b []byte, i int) byte {
 
 // scalarEnd returns where the value at i ends, which is neither an object nor an array; -1 if it is none.
 func scalarEnd(b []byte, i int) int {
-	switch at(b, i) {
-	case '"':
+	c := at(b, i)
+	if c == '"' {
 		return textEnd(b, i)
-	case 't':
-		return literalEnd(b, i, "true")
-	case 'f':
-		return literalEnd(b, i, "false")
-	case 'n':
-		return literalEnd(b, i, "null")
+	}
+
+	literal := literals[c]
+	if end := i + len(literal); end > i && end <= len(b) && string(b[i:end]) == literal {
+		return end
 	}
 
 	return numberEnd(b, i)
 }
 
-func literalEnd(b []byte, i int, literal string) int {
-	end := i + len(literal)
-	if end > len(b) || string(b[i:end]) != literal {
-		return -1
-	}
-	return end
-}
+// literals are those that begin with a byte.
+var literals = [256]string{'t': "true", 'f': "false", 'n': "null"}
 
 // isPlain has what may be in text as it stands. It is a pointer so that the compiler keeps it in a register.
 var isPlain = func() *[256]bool {
@@ -332,8 +329,8 @@ func escapeEnd(b []byte, i int) int {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return i + 2
 	case 'u':
-		for j := i + 2; j < i+6; j++ {
-			if c := at(b, j); !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
+		for j := range 4 {
+			if strings.IndexByte("0123456789abcdefABCDEF", at(b, i+2+j)) < 0 {
 				return -1
 			}
 		}

@@ -73,21 +73,12 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 	switch {
 	case f.reason == ReasonMalformed:
 		f.elements = f.elements[:0]
-		reason = end
-
+		return 0, end
 	case len(f.elements) > 0:
 		return len(f.elements), ReasonOK
-	case f.reason != ReasonOK:
-		reason = f.reason
-	case f.mended.tooDeep:
-		reason = ReasonTooDeep
-	case f.mended.stopped:
-		reason = ReasonMalformed
-	default:
-		reason = ReasonMissing
 	}
 
-	return 0, reason
+	return 0, cmp.Or(f.reason, f.mended.unread(), ReasonMissing)
 }
 
 // reset forgets the last message, and memory that a usual one does not need.

@@ -68,8 +68,11 @@ func parseWords(texts []string) (words []word) {
 // is what v is as a number.
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	one := finding{rank: p.rank, value: number.value, reason: number.reason}
-	if one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
-		one.value, one.reason = p.withUnit(bytes.TrimSpace(s.unquote(v)))
+	if len(p.unit) > 0 && one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
+		text, unit := cutUnit(bytes.TrimSpace(s.unquote(v)))
+		if f, ok := ParseNumber(text); ok && bytes.Equal(unit, p.unit) {
+			one.value, one.reason = f, ReasonOK
+		}
 	}
 
 	switch {
@@ -85,18 +88,6 @@ func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	}
 
 	return one
-}
-
-// withUnit returns the number in front of p's unit.
-func (p *path) withUnit(text []byte) (float64, Reason) {
-	number, unit := cutUnit(text)
-	if len(unit) > 0 && bytes.Equal(unit, p.unit) {
-		if f, ok := ParseNumber(number); ok {
-			return f, ReasonOK
-		}
-	}
-
-	return 0, ReasonNotANumber
 }
 
 // cutUnit cuts text where digits, signs, points and commas end. Of a temperature's unit it returns the letter: devices write
@@ -425,20 +416,14 @@ func (s *scanner) found1(p *path, v []byte, around bool, f *Found) {
 
 // given returns the value of a name that the hub gives, as JSON; nil if the message has none.
 func (s *scanner) given(p *path, e *Event, key []byte) []byte {
-	text := ""
 	switch p.given {
 	case givenProperty:
 		return s.property(p, e.Properties)
 	case givenKey:
 		return key
-	case givenModule:
-		text = e.Module
-	case givenComponent:
-		text = e.Component
-	case givenDevice:
-		text = e.Device
 	}
 
+	text := [...]string{givenModule: e.Module, givenComponent: e.Component, givenDevice: e.Device}[p.given]
 	if text == "" {
 		return nil
 	}

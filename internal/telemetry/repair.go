@@ -87,6 +87,18 @@ type mended struct {
 	tooDeep bool // because of how deep it is nested there
 }
 
+// unread returns why something that is not there could not be read, ReasonOK if nothing else could be there.
+func (m *mended) unread() Reason {
+	switch {
+	case m.tooDeep:
+		return ReasonTooDeep
+	case m.stopped:
+		return ReasonMalformed
+	}
+
+	return ReasonOK
+}
+
 // A repairer makes JSON of a body that is nearly JSON, as people write it by hand, in one pass over its tokens. It
 // knows a closed list of damage, after which it reads on:
 //   - a comma before a closing bracket, or two; none after one, or between a text and a name on the next line;
@@ -278,7 +290,7 @@ func (r *repairer) next(c byte) {
 	_, quote := quoteAt(r.in[r.at:])
 	isName := !inArray && (quote != 0 || len(bareName(r.in[r.at:])) > 0)
 	switch {
-	case c == '}' && !inArray, c == ']' && inArray:
+	case c == r.open[len(r.open)-1]+2: // its closing bracket
 		r.end(c)
 
 	case c == ',':
@@ -518,31 +530,19 @@ func quoteAt(b []byte) (length int, kind rune) {
 // bareName returns the name without quotes with which b begins: of letters, digits, _, $, - and .; empty if it begins
 // with none of the first three that are no digits.
 func bareName(b []byte) []byte {
-	n := 0
-	for n < len(b) {
-		c, size := utf8.DecodeRune(b[n:])
-		isFirst := c == '_' || c == '$' || unicode.IsLetter(c)
-		isOther := c == '-' || c == '.' || unicode.IsDigit(c)
-		if !isFirst && (!isOther || n == 0) {
-			break
-		}
-		n += size
+	isFirst := func(c rune) bool { return unicode.IsLetter(c) || strings.ContainsRune("_$", c) }
+	isOther := func(c rune) bool { return isFirst(c) || unicode.IsDigit(c) || strings.ContainsRune("-.", c) }
+	if first, _ := utf8.DecodeRune(b); !isFirst(first) {
+		return nil
 	}
 
-	return b[:n]
+	return b[:len(b)-len(bytes.TrimLeftFunc(b, isOther))]
 }
 
 // bareValue returns what b begins with up to a bracket, a quote, or another character that ends a value.
 func bareValue(b []byte) []byte {
-	n := 0
-	for n < len(b) && b[n] > ' ' && strings.IndexByte(",:;=/\\{}[]", b[n]) < 0 {
-		if _, quote := quoteAt(b[n:]); quote != 0 {
-			break
-		}
-		n++
-	}
-
-	return b[:n]
+	isInside := func(c rune) bool { return c > ' ' && !strings.ContainsRune(`,:;=/\{}[]"'‘’‚‛“”„‟`, c) }
+	return b[:len(b)-len(bytes.TrimLeftFunc(b, isInside))]
 }
 
 // isNumber reports whether v is a number as JSON has them.

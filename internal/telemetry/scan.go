@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"io"
 	"math"
@@ -58,16 +59,15 @@ func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found
 	}
 
 	s.ranks = s.ranks[:0]
+	reason = cmp.Or(reason, s.mended.unread())
 	for i, one := range all {
 		r := one.reason
 		switch {
 		case r == ReasonOK:
-		case s.mended.tooDeep:
-			r = ReasonTooDeep
-		case s.mended.stopped, s.mended.doubt && r == ReasonNull:
-			r = ReasonMalformed
 		case reason != ReasonOK:
 			r = reason
+		case s.mended.doubt && r == ReasonNull:
+			r = ReasonMalformed
 		}
 
 		found[i] = Found{Value: one.value, Reason: r}
@@ -90,7 +90,7 @@ func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason R
 	reason = s.begin(text)
 	for first := true; reason == ReasonOK; first = false {
 		kind := s.json.peek()
-		if kind == 0 && s.json.at == len(s.json.text) {
+		if s.json.at == len(s.json.text) {
 			break
 		}
 
@@ -157,12 +157,10 @@ func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error
 		}
 	}
 
-	if v[0] == '"' {
-		s.inText(at, in, within, v)
-	}
-
+	goesOn := false
 	for _, c := range at {
 		if !c.whole() {
+			goesOn = true
 			continue
 		}
 
@@ -179,11 +177,20 @@ func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error
 		c.join(in, c.path.reading(s, v, one), within)
 	}
 
+	if goesOn && v[0] == '"' {
+		s.inText(at, in, within, v)
+	}
+
 	return nil
 }
 
 // inText scans the JSON that v, a text, may be, for the paths that go on in it. What is broken holds nothing.
 func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
+	text, ok := s.textWithin(v)
+	if !ok || s.isClosed(s.json.at-len(v)) {
+		return
+	}
+
 	depth := len(s.cursors)
 	defer func() { s.cursors = s.cursors[:depth] }()
 	for _, c := range at {
@@ -193,15 +200,6 @@ func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
 	}
 
 	at = s.cursors[depth:]
-	if len(at) == 0 || s.isClosed(s.json.at-len(v)) {
-		return
-	}
-
-	text, ok := s.textWithin(v)
-	if !ok {
-		return
-	}
-
 	s.within.texts, s.within.grouped = s.texts, s.grouped
 	all, reason := s.within.scan(at, text, len(in))
 	s.texts = s.within.texts
@@ -510,8 +508,8 @@ func chooseGroup(at []cursor, g uint16, in, one []finding) {
 type weight [4]float64
 
 func weigh(at []cursor, g uint16, frame []finding) weight {
-	w := weight{1: 2}
-	base, hasBase, needsBase, isValid, lowest := 0.0, false, false, true, false
+	w := weight{1: 2, 2: 2}
+	base, isValid, lowest := 0.0, true, false
 	reading := nothing
 
 	for _, c := range at {
@@ -523,39 +521,36 @@ func weigh(at []cursor, g uint16, frame []finding) weight {
 			w[0] = 1
 		}
 
-		isOther := f.reason == ReasonOK && f.value == 0
+		holds := 1.0
+		if f.reason == ReasonOK {
+			holds = min(2*f.value, 2)
+		}
+
 		switch {
 		case !p.condition:
 			reading, lowest = f, p.lowest
-		case p.isText, p.time:
 		case p.flag:
-			isValid = isValid && !isOther
-		case len(p.words) > 0 && isOther:
-			w[1] = 0
-		case len(p.words) > 0 && f.reason != ReasonOK:
-			w[1] = min(w[1], 1)
+			isValid = isValid && holds > 0
+		case len(p.words) > 0:
+			w[1] = min(w[1], holds)
+		case p.limit && f.reason == ReasonOK:
+			base = f.value
+		case p.limit && p.otherwise != nil:
+			base = *p.otherwise
 		case p.limit:
-			needsBase = true
-			if f.reason == ReasonOK {
-				base, hasBase = f.value, true
-			} else if p.otherwise != nil {
-				base, hasBase = *p.otherwise, true
-			}
+			w[2] = 1
 		}
 	}
 
 	switch {
 	case reading.reason == ReasonMissing:
+		w[2] = 0
 	case reading.reason != ReasonOK || !isValid:
-		w[3] = 1
+		w[2], w[3] = 0, 1
+	case lowest:
+		w[3] = base - reading.value
 	default:
-		w[2], w[3] = 1, reading.value-base
-		if lowest {
-			w[3] = -w[3]
-		}
-		if hasBase || !needsBase {
-			w[2] = 2
-		}
+		w[3] = reading.value - base
 	}
 
 	return w

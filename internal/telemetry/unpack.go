@@ -117,7 +117,7 @@ func (s *scanner) inflate(body []byte) (text []byte, r Reason) {
 // space, and the zero that ends a string in C.
 func trim(text []byte) []byte {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
-	for len(text) > 0 && isSpace(text[0]) {
+	for isSpace(at(text, 0)) {
 		text = text[1:]
 	}
 
@@ -151,11 +151,16 @@ var (
 // charsetOf knows UTF-16 by its byte order mark, or by the zero beside the first character: JSON begins with an ASCII
 // one. It returns nil for anything else.
 func charsetOf(b []byte) encoding.Encoding {
-	switch {
-	case len(b) < 2:
-	case b[0] == 0xff && b[1] == 0xfe, b[0] != 0 && b[1] == 0:
+	if len(b) < 2 {
+		return nil
+	}
+
+	switch first := binary.BigEndian.Uint16(b); {
+	case first == 0:
+		return nil
+	case first == 0xfffe, first&0xff == 0:
 		return utf16LE
-	case b[0] == 0xfe && b[1] == 0xff, b[0] == 0 && b[1] != 0:
+	case first == 0xfeff, first <= 0xff:
 		return utf16BE
 	}
 
@@ -164,13 +169,13 @@ func charsetOf(b []byte) encoding.Encoding {
 
 // isStart reports whether text begins as JSON in which readings may be.
 func isStart(text []byte) bool {
-	text = trim(text)
-	return len(text) > 0 && (text[0] == '{' || text[0] == '[' || text[0] == '"')
+	first := at(trim(text), 0)
+	return first == '{' || first == '[' || first == '"'
 }
 
 // notFinite reports whether word is how some language writes NaN or infinity.
 func notFinite(word []byte) bool {
-	word = bytes.TrimLeft(word, "+-")
+	word = bytes.TrimPrefix(bytes.TrimPrefix(word, []byte{'+'}), []byte{'-'})
 	return slices.ContainsFunc(infinities, func(other []byte) bool { return bytes.EqualFold(word, other) })
 }
 
@@ -180,13 +185,14 @@ var infinities = [][]byte{[]byte("nan"), []byte("inf"), []byte("infinity")}
 // look like it. What begins as JSON is meant to be, and STX is what serial lines have in front of a message.
 func isBinary(text []byte) bool {
 	text = bytes.TrimPrefix(text, []byte("\x02"))
-	if len(text) == 0 || text[0] == '{' || text[0] == '[' {
+	first := at(text, 0)
+	if first == '{' || first == '[' {
 		return false
 	}
 
-	return text[0] >= utf8.RuneSelf ||
+	return first >= utf8.RuneSelf ||
 		bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && !isSpace(byte(r)) })
 }
 
 // isText reports whether body is a JSON string, in which there may be JSON.
-func isText(body []byte) bool { return bytes.HasPrefix(trim(body), []byte{'"'}) }
+func isText(body []byte) bool { return at(trim(body), 0) == '"' }
