@@ -100,10 +100,6 @@ type ReceiverState struct {
 	Taken   int64         // alerts taken since the dispatcher was made
 	TakenAt time.Time     `json:"-"` // the last of them; zero: none
 	Waiting int           // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
-
-	Rate    float64       // messages a second at present; 0 if nothing limits them
-	Limited bool          // it refused messages lately because of their number
-	Left    time.Duration // about how long it takes to send what waits, at Rate; 0 if nothing limits it
 }
 
 // state returns the state of d. The caller holds box.mu.
@@ -254,15 +250,6 @@ func (r *receiver) state() ReceiverState {
 
 	if r.taken > 0 {
 		state.TakenAt = r.dispatcher.started.Add(r.takenAt)
-	}
-
-	now := r.dispatcher.now()
-
-	if rate := r.pace.Rate(); rate > 0 {
-		each := max(r.to.Limits.Batch, 1)
-		messages := (state.Waiting + each - 1) / each
-		state.Rate, state.Limited = rate, r.pace.Learned()
-		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
 
 	if down, isDown := r.outage(); isDown {

@@ -187,7 +187,7 @@ func (f *findings) inspect(ctx context.Context, all []window) {
 			rule, _ := level(f.set, w.at.Rule, w.at.Level)
 			g := gateState{
 				Receiver: w.at.Name, Rule: w.at.Rule, Level: w.at.Level, Sensor: w.of.Name, Shared: w.shared,
-				of: w.of, window: rule.Window, repeat: rule.Repeat,
+				of: w.of, window: rule.Window,
 			}
 			var err error
 			g.State, err = w.at.Gate.Inspect(ctx, w.of)

@@ -119,9 +119,9 @@ type page struct {
 	Incidents                incidentsView
 	Silences                 []muting.Mute
 	Now, Started             time.Time
-	Others                   int        // further replicas that this page is about
-	Replicas                 []Snapshot // if there are several
-	About                    string     // the device or sensor that the address names: lists are about it alone; empty if it names none
+	Others                   int // further replicas that this page is about
+	Replicas                 []Snapshot
+	About                    string // the device or sensor that the address names: lists are about it alone; empty if it names none
 	State                    status.State
 	Class                    string // of the state: good, warn, bad or idle
 	Headline                 string
@@ -219,10 +219,7 @@ func (a *Admin) page(r *http.Request) page {
 	p.Open = shorten(&p, "alarms", m.Open)
 	p.Windows = shorten(&p, "windows", m.windows(now))
 	p.Alerts = shorten(&p, "alerts", m.Alerts[:min(len(m.Alerts), maxAlerts)])
-	if p.Others > 0 {
-		p.Replicas = shorten(&p, "replicas", all)
-	}
-
+	p.Replicas = shorten(&p, "replicas", all)
 	p.Incidents = a.incidentsView(r, &p)
 
 	return p

@@ -81,8 +81,8 @@ type gateState struct {
 	Suppressed int64  `json:"suppressed"`      // readings that this replica kept quiet since the device's last alert
 	Error      string `json:"error,omitempty"` // why that is not known
 
-	of             sensor.ID // the key of the window: that of the device or sensor, or what shares it
-	window, repeat time.Duration
+	of     sensor.ID     // the key of the window: that of the device or sensor, or what shares it
+	window time.Duration // the rule's
 }
 
 // A subject is what alerts are about that replace one another at a receiver.
@@ -383,14 +383,6 @@ func (f findings) windowText(g gateState) string {
 	text += " by " + cmp.Or(g.Replica, "a replica")
 	if g.Unresolved {
 		text += ", and it is not known whether it was accepted"
-	}
-
-	switch {
-	case g.repeat == 0 || g.Sent.IsZero(): // it is sent again as soon as its window is over
-	case g.repeat == rules.Never:
-		text += "; sent once (repeat: never)"
-	default:
-		text += "; sent again, while the alarm is open, from " + f.clock(g.Sent.Add(g.repeat))
 	}
 
 	return text

@@ -155,11 +155,11 @@ func TestWhyOfRules(t *testing.T) {
 				"  window   hook · hot · critical: in force until 03:21:00 UTC (another 7 min); an alert was delivered at 03:11:00 UTC (3 min ago) by a replica"},
 		"not sent again yet": {&set, []partition.AlarmState{{Partition: "3", Rule: "damp", Phase: rules.Open, Value: 91, Limit: 60, Since: ago(time.Hour), Waits: []delivery.Condition{
 			{For: delivery.WaitRepeat, Text: "receiver hook got its alarm, and gets it again if it stays open", Since: ago(time.Hour), Next: now.Add(3 * time.Hour)},
-		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, repeat: 4 * time.Hour, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyOpen,
+		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyOpen,
 			"its alarm is open\n" +
 				"  alarm    damp: open since 02:14:00 UTC, by 91, limit 60 (partition 3)\n" +
 				"  repeat   damp: receiver hook got its alarm, and gets it again if it stays open; sent at 02:14:00 UTC (60 min ago); due again in 3 h\n" +
-				"  window   hook · damp: over; an alert was delivered at 02:14:00 UTC (60 min ago) by a replica; sent again, while the alarm is open, from 06:14:00 UTC"},
+				"  window   hook · damp: over; an alert was delivered at 02:14:00 UTC (60 min ago) by a replica"},
 		"a resolved that waits": {&set, nil, []delivery.State{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, Waits: delivery.Condition{For: delivery.WaitWindow, Text: "receiver hook gets the recovery when the window of the last alert is over", Since: ago(time.Minute), Next: now.Add(7 * time.Minute)}},
 		}, nil, []gateState{window}, whyWaiting,

@@ -57,7 +57,8 @@ func (v view) conclude(r *Report) {
 		{what[some] != nil, Partly, "Some alerts aren't going out: " + humanize.Some(what[some]) + "."},
 		{what[none] != nil, Impaired, "Alerts are going out, but " + humanize.Some(what[none]) + "."},
 		{what[idle] != nil, Idle, "Alerts would go out, but " + humanize.Some(what[idle]) + "."},
-		{true, GoingOut, v.goingOut(r.Waiting)},
+		{r.Waiting > 0, GoingOut, "Alerts are going out; " + waits(r.Waiting) + " to be sent."},
+		{true, GoingOut, "Alerts are going out."},
 	} {
 		if may.be {
 			r.State, r.Headline = may.state, may.headline
@@ -71,18 +72,6 @@ func (v view) conclude(r *Report) {
 
 // isOurs reports whether a restart or another replica could help.
 func (p Problem) isOurs() bool { return !words[p.By].theirs }
-
-// goingOut says that alerts are going out, and what waits.
-func (v view) goingOut(waiting int) string {
-	if paced := paced(v.receivers); paced != "" {
-		return "Alerts are going out; " + paced + "."
-	}
-	if waiting > 0 {
-		return fmt.Sprintf("Alerts are going out; %s to be sent.", waits(waiting))
-	}
-
-	return "Alerts are going out."
-}
 
 // problem returns a problem with a service, in the words that all of its kind have.
 func problem(by By, f telemetry.Fault, effect string) Problem {
@@ -317,30 +306,6 @@ func (v view) receiverProblems() (problems []Problem) {
 	}
 
 	return problems
-}
-
-// longPace is how long what waits for a paced receiver takes at least, to be worth a word.
-const longPace = 10 * time.Second
-
-// paced says which receivers take alerts more slowly than they come, and how long that will last.
-func paced(receivers []delivery.ReceiverState) string {
-	var parts []string
-	for _, to := range receivers {
-		isPaced := !to.Down && to.Left >= longPace
-		if !isPaced {
-			continue
-		}
-
-		word := "paced"
-		if to.Limited {
-			word = "rate-limited"
-		}
-
-		parts = append(parts, fmt.Sprintf("%s is %s (%.3g messages a minute): %s, about %s",
-			to.Name, word, 60*to.Rate, waits(to.Waiting), humanize.Span(to.Left)))
-	}
-
-	return strings.Join(parts, "; ")
 }
 
 // waits says that n alerts wait, as the beginning of a clause.

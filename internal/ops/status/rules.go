@@ -15,18 +15,23 @@ const rulesMayDiffer = 10 * time.Minute
 // Differing returns in a clause how the rules of one of the others differ from self's, "" if all replicas decide alike.
 func Differing(self Statement, others []Statement) string {
 	slices.SortFunc(others, func(a, b Statement) int { return cmp.Compare(a.Replica, b.Replica) })
+	ours := values(self.Rules)
 	for _, other := range others {
-		if other.Rules == nil { // of another version
+		theirs := values(other.Rules)
+		keys := maps.Clone(theirs)
+		maps.Copy(keys, ours)
+		maps.DeleteFunc(keys, func(key, _ string) bool { return theirs[key] == ours[key] })
+		if other.Rules == nil || len(keys) == 0 { // of another version, or the same
 			continue
 		}
 
-		if parts := differences(other.Rules, self.Rules); len(parts) > 0 {
-			what := "replica " + other.Replica + " " + parts[0]
-			if more := len(parts) - 1; more > 0 {
-				what += fmt.Sprintf(" (and %d more)", more)
-			}
-			return what
+		key := slices.Min(slices.Collect(maps.Keys(keys)))
+		what := fmt.Sprintf("replica %s has %s %s, here %s", other.Replica, key, cmp.Or(theirs[key], "none"), cmp.Or(ours[key], "none"))
+		if more := len(keys) - 1; more > 0 {
+			what += fmt.Sprintf(" (and %d more)", more)
 		}
+
+		return what
 	}
 
 	return ""
@@ -36,20 +41,6 @@ func Differing(self Statement, others []Statement) string {
 func SayRules(of []Statement, n int) bool {
 	silent := func(m Statement) bool { return m.Rules == nil }
 	return len(of) == n && !slices.ContainsFunc(of, silent)
-}
-
-// differences says what a replica has instead of what is here, each as rules.Set.Facts.
-func differences(there, here map[string]string) (parts []string) {
-	theirs, ours := values(there), values(here)
-	keys := maps.Clone(theirs)
-	maps.Copy(keys, ours)
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if theirs[key] != ours[key] {
-			parts = append(parts, fmt.Sprintf("has %s %s, here %s", key, cmp.Or(theirs[key], "none"), cmp.Or(ours[key], "none")))
-		}
-	}
-
-	return parts
 }
 
 // values returns the values of facts by rule and key, such as "hot above".
