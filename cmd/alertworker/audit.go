@@ -53,9 +53,6 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 
-	if err := history.checkGroup(s.config); err != nil {
-		return err
-	}
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
@@ -71,19 +68,13 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	var names []string
-	for _, r := range s.receivers {
-		names = append(names, r.Name)
-	}
-
 	asking := newMeter()
-	report, err := audit.Compare(ctx, expected, began, stores, names, func(share float64) {
+	report, err := audit.Compare(ctx, expected, began, stores, func(share float64) {
 		asking.say(
 			share,
 			fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
 		)
 	})
-	asking.end()
 	if err != nil {
 		return err
 	}
@@ -167,6 +158,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	receiver := map[string]int{} // by id
 	for i, r := range s.receivers {
 		receiver[r.ID] = i
+		all.Names = append(all.Names, r.Name)
 	}
 
 	all.Letters = map[audit.Key]time.Time{}

@@ -156,10 +156,6 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 
 // takeHub has run take what the hub of c holds.
 func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backtesting.Run) error {
-	if err := b.history.checkGroup(c); err != nil {
-		return err
-	}
-
 	s, err := newStores(c, network{})
 	if err != nil {
 		return err
@@ -204,23 +200,17 @@ func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
 	)
 }
 
-// checkGroup returns an error if the worker reads in the same consumer group.
-func (h *historyFlags) checkGroup(c config.Config) error {
-	if strings.EqualFold(cmp.Or(h.group, "$Default"), c.EventHubConsumerGroup) {
-		return &usageError{
-			fmt.Errorf(
-				"the worker reads in the consumer group %s: create another one, and name it with --group",
-				c.EventHubConsumerGroup,
-			),
+// open opens the history of the hub that c names, which has been found (findHub). It is an error if the worker reads in the
+// same consumer group. The caller closes it.
+func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*eventhubs.History, error) {
+	group := cmp.Or(h.group, "$Default")
+	if strings.EqualFold(group, c.EventHubConsumerGroup) {
+		return nil, &usageError{
+			fmt.Errorf("the worker reads in the consumer group %s: create another one, and name it with --group", group),
 		}
 	}
 
-	return nil
-}
-
-// open opens the history of the hub that c names, which has been found (findHub). The caller closes it.
-func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*eventhubs.History, error) {
-	c.EventHubConsumerGroup = cmp.Or(h.group, "$Default")
+	c.EventHubConsumerGroup = group
 	history, err := eventhubs.OpenHistory(ctx, sourceConfig(c, s, zap.NewNop()), time.Now().Add(-h.since), h.rate)
 	switch {
 	case ctx.Err() != nil:
@@ -265,13 +255,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 	if len(b.rules) > 0 {
 		changes = nil
 		for _, file := range b.rules {
-			values := map[string]string{"RULES": "", "RULES_FILE": file}
-			for _, v := range config.Variables() {
-				if strings.HasPrefix(v.Name, "TEMPERATURE_") {
-					values[v.Name] = ""
-				}
-			}
-
+			values := map[string]string{"RULES": "", "RULES_FILE": file, "TEMPERATURE_THRESHOLD": "", "TEMPERATURE_FIELD": ""}
 			changes = append(changes, change{filepath.Base(file), values})
 		}
 	}
@@ -315,10 +299,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 			return nil, c, err
 		}
 
-		for _, r := range rs {
-			r.Close()
-		}
-
+		closeAll(rs)
 		all = append(all, &backtesting.Candidate{Name: change.name, Set: c.Rules(), To: asked(rs)})
 	}
 

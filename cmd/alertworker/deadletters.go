@@ -21,7 +21,7 @@ import (
 const (
 	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, and those replayed\n" +
 		"since, each oldest first; with --state discarded those discarded. It says who did that\n" +
-		"Usage: alertworker deadletters list [--state undelivered|replayed|discarded] [--since 24h] [--json]"
+		"Usage: alertworker deadletters list [--state undelivered|replayed|discarded] [--since 24h]"
 
 	replayDoes = "send undelivered alerts to their receivers again, with the same ids and at the receivers' pace,\n" +
 		"several in one message where receivers accept that.\n" +
@@ -80,7 +80,6 @@ func (s *session) undelivered(ctx context.Context, ids []string, since time.Time
 func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters list", listDoes)
 	since := sinceFlag(flags)
-	asJSON := flags.Bool("json", false, "print one JSON object per line")
 	kinds := []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed}
 	flags.Func(
 		"state",
@@ -109,13 +108,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 				return err
 			}
 
-			if *asJSON {
-				err = deadletters.WriteJSON(out, page, s.receivers)
-			} else {
-				err = deadletters.WriteTable(out, page, s.receivers, s.config.Zone(), n == 0)
-			}
-
-			if err != nil {
+			if err := deadletters.WriteTable(out, page, s.receivers, s.config.Zone(), n == 0); err != nil {
 				return fmt.Errorf("print dead letters: %w", err)
 			}
 
@@ -123,7 +116,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 
-	if n == 0 && !*asJSON {
+	if n == 0 {
 		fmt.Fprintln(out, "no dead letters")
 	}
 

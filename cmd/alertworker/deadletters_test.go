@@ -3,12 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -147,14 +145,6 @@ func TestDeadLetters(t *testing.T) {
 		want(t, out, code, exitStopped)
 		golden(t, "deadletters-list.golden", out)
 
-		out, code = l.command(t, "list", "--json")
-		want(t, out, code, exitStopped)
-		golden(t, "deadletters-list-json.golden", regexp.MustCompile(`"kept":"[^"]*"`).ReplaceAllString(out, `"kept":"TIME"`))
-		for line := range strings.Lines(out) {
-			if !json.Valid([]byte(line)) {
-				t.Errorf("not JSON: %s", line)
-			}
-		}
 	})
 
 	t.Run("list since", func(t *testing.T) {
@@ -206,9 +196,9 @@ func TestDeadLetters(t *testing.T) {
 		want(t, out, code, exitFailed, id+": not sent: not among those undelivered: no such dead letter", "0 delivered, 1 not")
 		out, code = l.command(t, "list")
 		want(t, out, code, exitStopped, id+"  replayed     ", "  replayed at 2", "  undelivered  ")
-		out, code = l.command(t, "list", "--state", "replayed", "--json")
-		want(t, out, code, exitStopped, `{"id":"`+id+`","state":"replayed",`, `"replayed":"2`, `"receiverName":"`+l.name+`","reason":"refused for good: `, `"alert":{"specversion"`)
-		if n := strings.Count(out, "\n"); n != 1 {
+		out, code = l.command(t, "list", "--state", "replayed")
+		want(t, out, code, exitStopped, id+"  replayed ")
+		if n := strings.Count(out, "\n"); n != 2 {
 			t.Errorf("%d replayed letters, want 1:\n%s", n, out)
 		}
 		out, code = l.command(t, "replay", "../"+id)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -36,7 +37,15 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			_, leading := r.duties.Leading()
 			return leading
 		},
-		Check: func(ctx context.Context) string { return r.wouldArrive(ctx, c.Zone()) },
+		Check: func(ctx context.Context) string { // why an alert of some device would not go out; empty if all would
+			ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
+			defer cancel()
+			reports, err := r.source.Reports(ctx)
+			partitions, failed := r.source.Ownerships(ctx, false)
+			return status.WouldArrive(
+				time.Now().In(c.Zone()), r.self(), status.Statements(reports), partitions, cmp.Or(err, failed),
+			)
+		},
 		Made: func(call heartbeat.Call) {
 			switch {
 			case call.Err != "":
@@ -48,19 +57,6 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			}
 		},
 	}), nil
-}
-
-// wouldArrive returns why an alert of some device would not go out, with times in zone; empty if all would.
-func (r *replica) wouldArrive(ctx context.Context, zone *time.Location) string {
-	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
-	defer cancel()
-	reports, err := r.source.Reports(ctx)
-	partitions, failed := r.source.Ownerships(ctx, false)
-	if err == nil {
-		err = failed
-	}
-
-	return status.WouldArrive(time.Now().In(zone), r.self(), status.Statements(reports), partitions, err)
 }
 
 // How often a replica looks at what others report: while a receiver is down here, which they may reach, and else.

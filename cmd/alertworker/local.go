@@ -47,7 +47,7 @@ func local(ctx context.Context, _ io.Writer, args []string) error {
 func inProcess(o simulator.Options) simulator.Start {
 	shared := stores{leases: memlease.New(), records: &records.Memory{}}
 	return func(w simulator.World, name string) (simulator.Worker, error) {
-		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
+		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, time.Local), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{
 			EventHubConnectionString: config.NewSecret(w.Hub),
 			EventHubConsumerGroup:    "$Default",

@@ -6,7 +6,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"golang.org/x/term"
 
 	"alertworker/internal/config"
 )
@@ -18,40 +17,33 @@ import (
 // pipe.
 func newLogger(c config.Config, out *os.File) *zap.Logger {
 	level, _ := zapcore.ParseLevel(string(c.LogLevel)) // which Load has checked
-	coloured := c.LogFormat == config.LogConsole && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd()))
 	sink := zapcore.Lock(out)
-	core := zapcore.NewCore(newEncoder(c.LogFormat, coloured), sink, level)
-	return zap.New(core, zap.ErrorOutput(sink), zap.WithClock(clockIn{c.Zone()}))
+	core := zapcore.NewCore(newEncoder(c.LogFormat, c.Zone()), sink, level)
+	return zap.New(core, zap.ErrorOutput(sink))
 }
 
-// A clockIn is this machine's clock, in the zone in which people read times.
-type clockIn struct{ zone *time.Location }
-
-func (c clockIn) Now() time.Time                         { return time.Now().In(c.zone) }
-func (c clockIn) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
-
-func newEncoder(format config.Choice, coloured bool) zapcore.Encoder {
+// newEncoder returns what writes lines in a format, with times in a zone.
+func newEncoder(format config.Choice, zone *time.Location) zapcore.Encoder {
 	e := zapcore.EncoderConfig{
 		TimeKey:        "time",
 		LevelKey:       "level",
 		NameKey:        "logger",
 		MessageKey:     "msg",
 		StacktraceKey:  "stack",
-		EncodeTime:     zapcore.RFC3339NanoTimeEncoder,
 		EncodeLevel:    zapcore.LowercaseLevelEncoder,
 		EncodeDuration: zapcore.StringDurationEncoder,
 	}
 
+	in := func(layout string) zapcore.TimeEncoder {
+		return func(t time.Time, to zapcore.PrimitiveArrayEncoder) { to.AppendString(t.In(zone).Format(layout)) }
+	}
 	if format == config.LogJSON {
+		e.EncodeTime = in(time.RFC3339Nano)
 		return zapcore.NewJSONEncoder(e)
 	}
 
-	e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+	e.EncodeTime = in("15:04:05.000")
 	e.EncodeLevel = zapcore.CapitalLevelEncoder
-	if coloured {
-		e.EncodeLevel = zapcore.CapitalColorLevelEncoder
-	}
-
 	e.ConsoleSeparator = "  "
 
 	return zapcore.NewConsoleEncoder(e)

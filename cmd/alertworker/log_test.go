@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	stdjson "encoding/json"
 	"errors"
 	"math"
@@ -94,13 +93,6 @@ func TestLogConsole(t *testing.T) {
 	})
 	if !strings.HasSuffix(out, `  WARN  slow receiver  {"tries": 3}`+"\n") || strings.Count(out, "\n") != 1 {
 		t.Errorf("got %q", out)
-	}
-	if strings.Contains(out, "\x1b") {
-		t.Error("coloured, although a file is no terminal")
-	}
-	line, err := newEncoder(config.LogConsole, true).EncodeEntry(zap.NewNop().Check(zap.PanicLevel, "x").Entry, nil)
-	if err != nil || !bytes.Contains(line.Bytes(), []byte("\x1b")) {
-		t.Errorf("on a terminal it is not coloured: %q, %v", line, err)
 	}
 }
 

@@ -223,6 +223,12 @@ func openReceivers(
 	return rs, nil
 }
 
+func closeAll(rs []receivers.Receiver) {
+	for _, r := range rs {
+		r.Close()
+	}
+}
+
 // deadLetterLog writes dead letters to the log in full: the event is what a webhook would have got.
 type deadLetterLog struct{ log *zap.Logger }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -112,7 +113,7 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 
 		w.monitor.NewSecrets(wrong)
 		if wrong != nil && !bytes.Equal(now, logged) {
-			w.log.Error(notUsed(wrong), zap.Error(wrong))
+			w.log.Error("secret files have changed, but not all of the new secrets work: the old ones stay in use", zap.Error(wrong))
 			logged = now
 		}
 		if next != nil {
@@ -126,17 +127,6 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 	return nil
 }
 
-// notUsed says that new secrets are not used, because of err.
-func notUsed(err error) string {
-	if errors.As(err, new(*untriedError)) {
-		return "secret files have changed, but are not valid: the old secrets stay in use"
-	}
-	return "secret files have changed, but the new secrets do not work: the old ones stay in use"
-}
-
-// An untriedError says that secrets are invalid in themselves.
-type untriedError struct{ error }
-
 // look reads the files and tries what has changed. It returns what is to be used, nil if that is what is in use, and why
 // some of what is in the files is not.
 func (w secretsWatch) look(ctx context.Context) (*newSecrets, error) {
@@ -145,7 +135,7 @@ func (w secretsWatch) look(ctx context.Context) (*newSecrets, error) {
 	next, err := w.files.reload(used)
 	var wrong []error
 	if err != nil {
-		wrong = append(wrong, &untriedError{err})
+		wrong = append(wrong, err)
 	}
 
 	for _, variable := range next.ChangedSecrets(used) {
@@ -161,14 +151,9 @@ func (w secretsWatch) look(ctx context.Context) (*newSecrets, error) {
 
 	// Whatever else has changed, the next replica reads the files for signing again.
 	rs, err := openReceivers(next, nil, w.via.http, zap.NewNop())
-	for _, r := range rs {
-		r.Close()
-	}
+	closeAll(rs)
 	if err != nil {
-		if len(wrong) == 0 {
-			wrong = append(wrong, &untriedError{err})
-		}
-		return nil, errors.Join(wrong...)
+		return nil, cmp.Or(errors.Join(wrong...), err)
 	}
 
 	return &newSecrets{next, signing}, errors.Join(wrong...)
@@ -216,25 +201,20 @@ func (w secretsWatch) tryReceivers(ctx context.Context, c config.Config, s store
 	added := slices.DeleteFunc(c.NotifyURLs.Reveal(), func(entry string) bool {
 		return slices.Contains(w.used.config.NotifyURLs.Reveal(), entry)
 	})
-	if len(added) == 0 {
-		return nil
-	}
-
 	c.NotifyURLs = config.NewURLs(added...)
 	rs, err := openReceivers(c, s.identity, s.network.http, zap.NewNop())
 	if err != nil {
 		return err
 	}
 
+	defer closeAll(rs)
 	for _, r := range rs {
-		if n, ok := r.Notifier.(notify.Tryable); ok && err == nil {
-			if err = n.Try(ctx); err != nil {
-				err = fmt.Errorf("receiver %s: %w", r.Name, err)
+		if n, ok := r.Notifier.(notify.Tryable); ok {
+			if err := n.Try(ctx); err != nil {
+				return fmt.Errorf("receiver %s: %w", r.Name, err)
 			}
 		}
-
-		r.Close()
 	}
 
-	return err
+	return nil
 }

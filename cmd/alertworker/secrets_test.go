@@ -95,7 +95,7 @@ func TestRotatedSecrets(t *testing.T) {
 	hot("oven-2")
 	w.becomes(status.Blocked, 200, "no alerts are going out: receiver ", "answered 401")
 	file("urls", "ftp://")
-	w.logs("secret files have changed, but are not valid", "NOTIFY_URLS entry 1")
+	w.logs("secret files have changed, but not all of the new secrets work", "NOTIFY_URLS entry 1")
 	w.becomes(status.Blocked, 200, "a new secret does not work, for ", "NOTIFY_URLS entry 1")
 	file("urls", "http://me:second@"+address)
 	arrive(2)
@@ -165,7 +165,7 @@ func TestWrongKeyIsRolledOut(t *testing.T) {
 	for _, w := range replicas {
 		w.becomes(status.Impaired, 200, "ready: alerts are going out, but a new secret does not work.",
 			"STORAGE_CONNECTION_STRING: ", "403", "The old one stays in use.")
-		w.logs("the new secrets do not work", "STORAGE_CONNECTION_STRING: ", "403")
+		w.logs("not all of the new secrets work", "STORAGE_CONNECTION_STRING: ", "403")
 		if _, metrics := w.get("/metrics"); !strings.Contains(metrics, "\nalertworker_new_secret_failing 1\n") {
 			t.Error("the metrics do not say so")
 		}

@@ -52,9 +52,7 @@ func openReader() (*session, error) {
 }
 
 func (s *session) Close() {
-	for _, r := range s.receivers {
-		r.Close()
-	}
+	closeAll(s.receivers)
 	s.stores.Close()
 	_ = s.log.Sync() // fails on terminals and pipes, which have nothing to flush
 }

@@ -152,15 +152,11 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 
 // sendHTTP returns what sends a reading to a worker.
 func sendHTTP(address, device string, c config.Config) (func(context.Context, []byte) (string, error), error) {
-	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "http") {
-		return nil, errors.New("--http must be the URL of a worker, such as http://localhost:8080")
-	}
 	if !c.HTTPIngestToken.IsSet() {
 		return nil, errors.New("--http needs the worker's HTTP_INGEST_TOKEN")
 	}
 
-	at := strings.TrimSuffix(u.String(), "/") + "/devices/" + url.PathEscape(device) + "/telemetry"
+	at := strings.TrimSuffix(address, "/") + "/devices/" + url.PathEscape(device) + "/telemetry"
 
 	return func(ctx context.Context, body []byte) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
@@ -174,10 +170,7 @@ func sendHTTP(address, device string, c config.Config) (func(context.Context, []
 			return "", err
 		}
 		defer resp.Body.Close()
-		text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-		if err != nil {
-			return "", err
-		}
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10)) // what breaks off is no answer
 
 		var answer struct{ Status string }
 		if resp.StatusCode != http.StatusOK || json.Unmarshal(text, &answer) != nil || answer.Status != "ok" {

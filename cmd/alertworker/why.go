@@ -55,10 +55,6 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 
 	var readings admin.Readings
 	if history.since > 0 {
-		if err := history.checkGroup(s.config); err != nil {
-			return err
-		}
-
 		source, err := history.open(ctx, s.config, s.stores)
 		if err != nil {
 			return err

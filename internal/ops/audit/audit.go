@@ -52,6 +52,7 @@ func (e Expected) Add(n worker.BacktestNotice) {
 
 // Stores are what is known of notices. All are read after the events.
 type Stores struct {
+	Names       []string                      // of the receivers
 	Gates       map[Key]*throttle.Gate        // without what they are of
 	Letters     map[Key]time.Time             // when the hub took the latest reading of which a dead letter is kept
 	Checkpoints map[string]telemetry.Position // by partition
@@ -104,14 +105,12 @@ type Notice struct {
 	Sequence  int64     `json:"sequence"`
 }
 
-// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due. names
-// are those of the receivers. It calls progress, never twice at once, with the share that is done.
+// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due. It calls progress, never twice at once, with the share that is done.
 func Compare(
 	ctx context.Context,
 	expected Expected,
 	until time.Time,
 	s Stores,
-	names []string,
 	progress func(share float64),
 ) (Report, error) {
 	known := alarmsOf(s.Ledgers)
@@ -138,7 +137,7 @@ func Compare(
 
 			done++
 			progress(float64(done) / float64(len(expected)))
-			r.add(s.kind(key, n, proof, known), n, names)
+			r.add(s.kind(key, n, proof, known), n, s.Names)
 
 			return nil
 		})

@@ -68,6 +68,7 @@ func TestIncidents(t *testing.T) {
 					send(true)
 				}
 				stores := audit.Stores{
+					Names:       []string{"hook"},
 					Gates:       map[audit.Key]*throttle.Gate{{Rule: "warm", Shared: true}: gate},
 					Checkpoints: map[string]telemetry.Position{"3": {Sequence: 7}},
 				}
@@ -77,7 +78,7 @@ func TestIncidents(t *testing.T) {
 				if test.due {
 					stores.Ledgers = []ledger.Content{{Ends: []ledger.End{{Rule: "warm", Value: "berlin"}}}}
 				}
-				r, err := audit.Compare(t.Context(), expected, at, stores, []string{"hook"}, func(float64) {})
+				r, err := audit.Compare(t.Context(), expected, at, stores, func(float64) {})
 				if err != nil || r.Counts[test.want] != 1 || len(r.Counts) != 1 {
 					t.Errorf("%v, %v: want %s", r.Counts, err, test.want)
 				}

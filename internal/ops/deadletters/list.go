@@ -1,7 +1,6 @@
 package deadletters
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,48 +11,6 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 )
-
-// WriteJSON prints letters to the receivers rs, or to former ones, one per line.
-func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver) error {
-	enc := json.NewEncoder(out)
-	enc.SetEscapeHTML(false)
-	for _, l := range letters {
-		line := struct {
-			ID        string          `json:"id"`
-			State     deadletter.Kind `json:"state"`
-			Kept      time.Time       `json:"kept,omitzero"`
-			Replayed  time.Time       `json:"replayed,omitzero"`
-			Discarded time.Time       `json:"discarded,omitzero"`
-			By        string          `json:"by,omitempty"`       // who replayed or discarded it
-			Receiver  string          `json:"receiver,omitempty"` // its id
-			Name      string          `json:"receiverName,omitempty"`
-			Reason    string          `json:"reason,omitempty"`
-			Alert     json.RawMessage `json:"alert,omitempty"` // as webhooks get it
-			Broken    string          `json:"broken,omitempty"`
-		}{
-			ID:        l.ID,
-			State:     l.Kind,
-			Kept:      l.Kept,
-			Replayed:  l.Replayed,
-			Discarded: l.Discarded,
-			By:        l.By,
-			Receiver:  l.Receiver,
-			Name:      nameOf(l.Receiver, rs),
-			Reason:    l.Reason,
-			Alert:     l.Payload,
-		}
-
-		if l.Broken != nil {
-			line.Broken = l.Broken.Error()
-		}
-
-		if err := enc.Encode(line); err != nil {
-			return err
-		}
-	}
-
-	return nil
-}
 
 // nameOf returns the name of the receiver with an id, or the id if rs has none.
 func nameOf(id string, rs []receivers.Receiver) string {
