@@ -92,7 +92,7 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	// 401, not 400: with a wrong secret it is not the alert that is wrong.
-	if err := in.secret.Verify(r.Header, body); err != nil {
+	if err := Verify(in.secret, r.Header, body); err != nil {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}

@@ -53,7 +53,7 @@ const maxWindow = 48 * 24 * time.Hour
 
 // event is a CloudEvent 1.0. Receivers depend on it and its data: fields may be added,
 // never renamed.
-type event[D any] struct {
+type event struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
 	Source          string    `json:"source"`
@@ -61,24 +61,7 @@ type event[D any] struct {
 	Subject         string    `json:"subject,omitempty"` // CloudEvents forbids an empty one
 	Time            time.Time `json:"time"`
 	DataContentType string    `json:"datacontenttype"`
-	Data            D         `json:"data"`
-}
-
-// encode returns e, which lacks what all events have, in structured JSON. what names it in errors.
-func encode[D any](what string, e event[D]) ([]byte, error) {
-	if e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl) {
-		return nil, fmt.Errorf("encode %s %q: the id is empty or has control characters", what, e.ID)
-	}
-
-	e.SpecVersion = "1.0"
-	e.DataContentType = "application/json"
-	e.Time = e.Time.UTC()
-	b, err := json.Marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s %q: %w", what, e.ID, err)
-	}
-
-	return b, nil
+	Data            data      `json:"data"`
 }
 
 type data struct {
@@ -108,13 +91,19 @@ type per struct {
 // fails for what JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has control
 // characters.
 func Encode(a notify.Alert, style wording.Style) ([]byte, error) {
+	if a.ID == "" || strings.ContainsFunc(a.ID, unicode.IsControl) {
+		return nil, fmt.Errorf("encode alert %q: the id is empty or has control characters", a.ID)
+	}
+
 	inUTC(&a)
-	e := event[data]{
-		ID:      a.ID,
-		Source:  a.Source,
-		Type:    typeOf(a),
-		Subject: a.About(),
-		Time:    a.Enqueued,
+	e := event{
+		SpecVersion:     "1.0",
+		ID:              a.ID,
+		Source:          a.Source,
+		Type:            typeOf(a),
+		Subject:         a.About(),
+		Time:            a.Enqueued,
+		DataContentType: "application/json",
 		Data: data{
 			Message:  style.Message(a),
 			Silent:   a.Silent.Seconds(),
@@ -139,7 +128,12 @@ func Encode(a notify.Alert, style wording.Style) ([]byte, error) {
 		e.Data.Per = &per{a.Per, a.PerValue}
 	}
 
-	return encode("alert", e)
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode alert %q: %w", a.ID, err)
+	}
+
+	return body, nil
 }
 
 // inUTC makes the times of a such.
@@ -177,7 +171,7 @@ var ErrNoAlert = errors.New("no alert")
 // ".normal", ignores fields it does not know, and says what is
 // wrong with others.
 func Decode(body []byte) (notify.Alert, error) {
-	var e event[data]
+	var e event
 	if err := json.Unmarshal(body, &e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert: %w", err)
 	}
@@ -190,7 +184,7 @@ func Decode(body []byte) (notify.Alert, error) {
 }
 
 // alertOf returns the alert that e is, if it is one that could be encoded again.
-func alertOf(e event[data]) (notify.Alert, error) {
+func alertOf(e event) (notify.Alert, error) {
 	d, word := &e.Data, wordOf(e)
 	isNoWindow := func(seconds float64) bool { return seconds < 0 || seconds > maxWindow.Seconds() }
 	switch {
@@ -234,7 +228,7 @@ func alertOf(e event[data]) (notify.Alert, error) {
 }
 
 // wordOf returns the last word of e's type, empty if e is no alert of its rule.
-func wordOf(e event[data]) string {
+func wordOf(e event) string {
 	for _, word := range []string{high, low, silent, normal} {
 		if strings.HasSuffix(e.Type, suffix(e.Data.Rule, word)) {
 			return word

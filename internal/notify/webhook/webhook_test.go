@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/lab/inbox"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
@@ -73,7 +74,7 @@ func TestRequest(t *testing.T) {
 	if id := got.Header.Get("webhook-id"); id != a.ID {
 		t.Errorf("webhook-id is %q, want the alert's id %q", id, a.ID)
 	}
-	if err := s.Verify(got.Header, body); err != nil {
+	if err := inbox.Verify(s, got.Header, body); err != nil {
 		t.Error(err)
 	}
 	if _, _, ok := got.BasicAuth(); ok {
