@@ -1,11 +1,8 @@
 package notify
 
 import (
-	"fmt"
 	"slices"
 	"time"
-
-	"alertworker/internal/humanize"
 )
 
 // Limits are how a receiver wants to be used. The zero Limits know of none.
@@ -26,19 +23,6 @@ type Rate struct {
 	Every time.Duration
 }
 
-func (r Rate) String() string {
-	switch {
-	case r.Every <= 0:
-		return "not limited"
-	case r.Every <= time.Second:
-		return fmt.Sprintf("%.3g a second", time.Second.Seconds()/r.Every.Seconds())
-	case r.Every <= time.Minute:
-		return fmt.Sprintf("%.3g a minute", time.Minute.Seconds()/r.Every.Seconds())
-	}
-
-	return "1 in " + humanize.Plain(r.Every)
-}
-
 // A Filter says which alerts a receiver gets: those that match each of its parts that are set.
 type Filter struct {
 	// Levels are names of levels. An alert without a level matches, because nothing says that
@@ -50,27 +34,24 @@ type Filter struct {
 	Values   []string
 }
 
-// Wants reports whether f matches alerts of a rule and level about a message. property returns
-// the text of one of the message's application properties, "" if it has none.
-func (f Filter) Wants(rule, level string, property func(name string) string) bool {
-	return f.Covers(rule, level) && (f.Property == "" || slices.Contains(f.Values, property(f.Property)))
-}
-
-// Covers reports whether f matches alerts of a rule and level about some messages.
-func (f Filter) Covers(rule, level string) bool {
-	return (len(f.Levels) == 0 || level == "" || slices.Contains(f.Levels, level)) &&
-		(len(f.Rules) == 0 || slices.Contains(f.Rules, rule))
-}
-
 // Filters are those of one receiver, which gets what any of them matches. No filters match everything.
 type Filters []Filter
 
-// Want is Filter.Wants for any of fs.
+// Want reports whether fs match alerts of a rule and level about a message. property returns the text of one of the message's
+// application properties, "" if it has none.
 func (fs Filters) Want(rule, level string, property func(name string) string) bool {
-	return len(fs) == 0 || slices.ContainsFunc(fs, func(f Filter) bool { return f.Wants(rule, level, property) })
+	return fs.match(rule, level, func(f Filter) bool { return f.Property == "" || slices.Contains(f.Values, property(f.Property)) })
 }
 
-// Cover is Filter.Covers for any of fs.
+// Cover reports whether fs match alerts of a rule and level about some messages.
 func (fs Filters) Cover(rule, level string) bool {
-	return len(fs) == 0 || slices.ContainsFunc(fs, func(f Filter) bool { return f.Covers(rule, level) })
+	return fs.match(rule, level, func(Filter) bool { return true })
+}
+
+func (fs Filters) match(rule, level string, message func(Filter) bool) bool {
+	return len(fs) == 0 || slices.ContainsFunc(fs, func(f Filter) bool {
+		isLevel := len(f.Levels) == 0 || level == "" || slices.Contains(f.Levels, level)
+		isRule := len(f.Rules) == 0 || slices.Contains(f.Rules, rule)
+		return isLevel && isRule && message(f)
+	})
 }

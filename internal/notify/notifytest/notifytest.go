@@ -84,7 +84,7 @@ func Run(t *testing.T, open func(t *testing.T) (n notify.Notifier, taken func() 
 			t.Errorf("error %q does not say why the context ended", err)
 		}
 
-		if !asError(t, err).Untaken {
+		if !notify.AsError(err).Untaken {
 			t.Errorf("Untaken is false although nothing can have been sent: %v", err)
 		}
 
@@ -148,14 +148,4 @@ func printChain(w io.Writer, err error) {
 			printChain(w, err)
 		}
 	}
-}
-
-func asError(t *testing.T, err error) *notify.Error {
-	t.Helper()
-	var e *notify.Error
-	if !errors.As(err, &e) {
-		t.Fatalf("%T is not a *notify.Error: %v", err, err)
-	}
-
-	return e
 }

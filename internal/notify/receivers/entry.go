@@ -255,14 +255,6 @@ var mistakes = []struct {
 	what string
 }{
 	{
-		func(e Entry, host string, _ channel) bool {
-			isOld := host == "outlook.office.com" && strings.HasPrefix(e.url.Path, "/webhook/")
-			return isOld || strings.HasSuffix(host, ".webhook.office.com")
-		},
-		"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ in " +
-			"front of its https:// URL",
-	},
-	{
 		// slack.com/help/articles/360041352714: these start a workflow instead of posting a message
 		func(e Entry, _ string, at channel) bool {
 			isSlack := at.example == slackExample || at.example == "" && strings.HasPrefix(e.url.Scheme, "slack+")
@@ -273,7 +265,9 @@ var mistakes = []struct {
 	},
 	{
 		func(e Entry, host string, _ channel) bool {
-			return e.NeedsEventGridToken() && e.url.Scheme == "eventgrid+http" && !isLoopback(host)
+			ip, _ := netip.ParseAddr(host) // else the zero Addr, which is none
+			isHere := host == "localhost" || ip.IsLoopback()
+			return e.NeedsEventGridToken() && e.url.Scheme == "eventgrid+http" && !isHere
 		},
 		"would send the identity's token in clear text: must be eventgrid+https://…",
 	},
@@ -299,12 +293,6 @@ var mistakes = []struct {
 
 // slackTrigger is the path of one.
 var slackTrigger = regexp.MustCompile(`^/(triggers|workflows)/`)
-
-// isLoopback reports whether host is this machine.
-func isLoopback(host string) bool {
-	ip, _ := netip.ParseAddr(host) // else the zero Addr, which is none
-	return host == "localhost" || ip.IsLoopback()
-}
 
 // check says what is wrong with an entry that can be read.
 func (e Entry) check() error {
@@ -418,7 +406,8 @@ func (e Entry) usual() string {
 	if find(e.url.Scheme).hidden {
 		return e.url.Scheme
 	}
-	return cmp.Or(place(e.url), e.url.Scheme)
+	place := net.JoinHostPort(fit(e.url.Hostname(), ":"), e.url.Port())
+	return cmp.Or(strings.TrimSuffix(place, ":"), e.url.Scheme)
 }
 
 // readSecrets sets the secrets of opts to e's, if it has any.

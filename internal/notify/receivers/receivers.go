@@ -4,7 +4,6 @@ package receivers
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -159,11 +158,6 @@ func (r *Receiver) join(e Entry, first source) error {
 	r.Filters = append(r.Filters, e.Filter)
 
 	return nil
-}
-
-// place returns the host and port of u, as they are there, fit for a name.
-func place(u *url.URL) string {
-	return strings.TrimSuffix(net.JoinHostPort(fit(u.Hostname(), ":"), u.Port()), ":")
 }
 
 // fit returns at most 63 bytes of host, in lower case: letters, digits, dots and what is in also, and "-" for

@@ -184,8 +184,6 @@ func TestWrongChannel(t *testing.T) {
 		"https://t.westeurope-1.eventgrid.azure.net/api/events":            "did you mean eventgrid+https://…?",
 		"slack+http://hooks.slack.com/services/S3CRET":                     "would be sent in clear text: did you mean slack+https://…?",
 		"eventgrid+http://example.com":                                     "would send the identity's token in clear text",
-		"https://contoso.webhook.office.com/webhookb2/S3CRET":              "is an Office 365 connector, which Microsoft has retired",
-		"teams+https://outlook.office.com/webhook/S3CRET":                  "is an Office 365 connector, which Microsoft has retired",
 		"secret=whsec_S3CRET https://a/":                                   "has an invalid secret: must be whsec_",
 		"secret=/no/such/S3CRET https://a/":                                "has secret=… with the path of a file that cannot be read",
 		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":               "only webhooks are signed",

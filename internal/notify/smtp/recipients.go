@@ -72,19 +72,18 @@ func isFor(a notify.Alert, one *mail.Address) bool {
 	return a.To == "" || slices.Contains(strings.Split(a.To, ","), one.Address)
 }
 
-// took notes that some recipients have taken alerts.
+// took notes that some recipients, one at least, have taken alerts.
 func (r *recipients) took(alerts []notify.Alert, by []*mail.Address) {
-	if len(by) == 0 {
-		return
-	}
-
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	for _, a := range alerts {
 		t := r.taken[a.ID]
 		if t == nil {
-			r.makeRoom()
+			if len(r.taken) >= maxAlerts { // forget the one that was not tried for the longest time
+				tried := func(a, b string) int { return r.taken[a].tried.Compare(r.taken[b].tried) }
+				delete(r.taken, slices.MinFunc(slices.Collect(maps.Keys(r.taken)), tried))
+			}
 			t = &taking{by: map[string]bool{}}
 			r.taken[a.ID] = t
 		}
@@ -98,16 +97,6 @@ func (r *recipients) took(alerts []notify.Alert, by []*mail.Address) {
 	for _, one := range by {
 		delete(r.failing, one.Address)
 	}
-}
-
-// makeRoom forgets the alert that was not tried for the longest time, if there are too many.
-func (r *recipients) makeRoom() {
-	if len(r.taken) < maxAlerts {
-		return
-	}
-
-	tried := func(a, b string) int { return r.taken[a].tried.Compare(r.taken[b].tried) }
-	delete(r.taken, slices.MinFunc(slices.Collect(maps.Keys(r.taken)), tried))
 }
 
 // settled forgets alerts that everybody has taken.

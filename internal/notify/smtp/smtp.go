@@ -110,7 +110,8 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 
 	implicit, oauth2 := u.Scheme == "smtps", auth == "oauth2"
 	password, _ := u.User.Password()
-	hasName, hasPassword := u.User.Username() != "", password != ""
+	name := u.User.Username()
+	hasName, hasPassword := name != "", password != ""
 	isUnusual := func(a *mail.Address) bool { return a != nil && !usual.MatchString(a.Address) }
 	for _, mistake := range []struct {
 		is   bool
@@ -136,6 +137,10 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		}
 	}
 
+	encode := base64.StdEncoding.EncodeToString
+	// user and password, as SMTP sends them
+	signIn := []string{encode([]byte(name)), encode([]byte(password)), encode([]byte("\x00" + name + "\x00" + password))}
+
 	port := map[bool]string{false: "587", true: "465"}[implicit]
 	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), port))
 	m := &Mail{
@@ -148,7 +153,7 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		implicit: implicit,
 		starttls: !implicit && starttls == "",
 		tls:      cmp.Or(opts.TLS, &tls.Config{}).Clone(),
-		redact:   newRedactor(u.User),
+		redact:   redact.New(&url.URL{User: u.User}, signIn),
 		style:    opts.Style,
 		log:      cmp.Or(opts.Log, zap.NewNop()),
 		who:      recipients{taken: map[string]*taking{}, failing: map[string]time.Time{}},
@@ -167,18 +172,6 @@ func UsesToken(u *url.URL) bool { return u.Query().Get("auth") == "oauth2" }
 
 // usual is an address that every mail server takes: printable ASCII characters, and no < and >.
 var usual = regexp.MustCompile(`^[!-;=?-~]*$`)
-
-// newRedactor returns a Replacer for user and password, also as SMTP sends them.
-func newRedactor(user *url.Userinfo) *strings.Replacer {
-	name := user.Username()
-	password, _ := user.Password()
-	encode := base64.StdEncoding.EncodeToString
-
-	return redact.New(
-		&url.URL{User: user},
-		[]string{encode([]byte(name)), encode([]byte(password)), encode([]byte("\x00" + name + "\x00" + password))},
-	)
-}
 
 // Format prints scheme, host and port, whatever the verb.
 func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site) }
@@ -311,6 +304,8 @@ func (m *Mail) send(ctx context.Context, p part) (refused []refusal, e *notify.E
 	switch {
 	case err != nil: // the end of the mail was not sent
 		return nil, &notify.Error{Untaken: true, Limited: limits(err), Err: err}
+	case len(accepted) == 0:
+		return refused, nil
 	case e == nil:
 		m.who.took(p.alerts, accepted)
 		return refused, nil

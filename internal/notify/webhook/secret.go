@@ -77,12 +77,6 @@ func (s Secret) IsZero() bool { return s.key == "" }
 // Format prints a place holder, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, "whsec_[redacted]") }
 
-// spellings returns what must not be seen of s, which is not zero.
-func (s Secret) spellings() []string {
-	key := base64.StdEncoding.EncodeToString([]byte(s.key))
-	return []string{secretPrefix + key, key, s.key}
-}
-
 // sign sets the three headers of a message that is sent at now, with a signature by each of secrets. It sets
 // none if there are none.
 func sign(h http.Header, secrets []Secret, now time.Time, id string, body []byte) {

@@ -3,6 +3,7 @@ package webhook
 
 import (
 	"context"
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"time"
@@ -28,7 +29,8 @@ type Sign func(ctx context.Context, h http.Header, now time.Time, id string, bod
 // basic authentication. New connects to nothing. Its errors hold no part of u.
 func New(u *url.URL, style wording.Style, secrets []Secret, opts httppost.Options) (*Webhook, error) {
 	for _, s := range secrets {
-		opts.Secrets = append(opts.Secrets, s.spellings()...)
+		key := base64.StdEncoding.EncodeToString([]byte(s.key))
+		opts.Secrets = append(opts.Secrets, secretPrefix+key, key, s.key)
 	}
 
 	opts.Credentials = "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"

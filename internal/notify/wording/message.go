@@ -92,7 +92,8 @@ func (s Style) state(a notify.Alert, limit string) (reading, condition, detail s
 	case a.Silent > 0 && a.Resolved:
 		return "", "heard again", ""
 	case a.Silent > 0:
-		return "", silence(a), s.silentSince(a)
+		condition, since := s.silence(a)
+		return "", condition, since
 	case a.Resolved && word != "":
 		return "", "normal again", "not " + word
 	case a.Resolved:
@@ -110,20 +111,20 @@ func (s Style) state(a notify.Alert, limit string) (reading, condition, detail s
 	return reading, "at or " + side + " " + limit, ""
 }
 
-// silence says for how long a device was not heard, or sent messages without the rule's field, or that could not be read.
-func silence(a notify.Alert) string {
+// silence says for how long a device was not heard, or sent messages without the rule's field, or that could not be read; and
+// since when, as far as it is known.
+func (s Style) silence(a notify.Alert) (condition, since string) {
+	condition = "not heard"
 	if a.Field != "" {
-		return "without " + strings.ReplaceAll(a.Field, ",", " or ") + " for " + humanize.Plain(a.Silent)
+		condition = "without " + strings.ReplaceAll(a.Field, ",", " or ")
 	}
-	return "not heard for " + humanize.Plain(a.Silent)
-}
 
-func (s Style) silentSince(a notify.Alert) string {
-	since := "since " + s.in(a.Since).Format("2006-01-02 15:04 MST") // it is only known to the minute
+	since = "since " + s.in(a.Since).Format("2006-01-02 15:04 MST") // it is only known to the minute
 	if a.Outage != nil {
-		return "nothing from any of " + humanize.Count(a.Outage.Devices, "device") + " " + since
+		since = "nothing from any of " + humanize.Count(a.Outage.Devices, "device") + " " + since
 	}
-	return since
+
+	return condition + " for " + humanize.Plain(a.Silent), since
 }
 
 // limits writes the limit of several devices.
