@@ -290,8 +290,8 @@ func (r *receiver) expire(now time.Duration) {
 	}
 }
 
-// setTimer sets the timer for the next time at which dispatch has to be called, if there is one. A delivery that is due
-// already waits for an attempt to end, which calls dispatch too.
+// setTimer sets the timer for the next time at which dispatch may have something to do, if there is one. It may call in
+// vain. A delivery that is due already waits for an attempt to end, which calls dispatch too.
 func (r *receiver) setTimer(now time.Duration) {
 	next := time.Duration(0)
 	at := func(t time.Duration) {
@@ -300,17 +300,16 @@ func (r *receiver) setTimer(now time.Duration) {
 		}
 	}
 
-	for s := range states {
+	for _, s := range [...]state{pausing, awaitsWindow, awaitsReceiver, givenUp} {
 		if q := r.first(s); q != nil {
-			at(r.dueAt(s, time.Duration(q.lines[s].first().key)))
+			at(time.Duration(q.lines[s].first().key))
 		}
 	}
 
+	at(r.nextProbe())
+	at(r.store.next)
 	if slices.ContainsFunc(r.queues, func(q *queue) bool { return q.waiting() > 0 }) {
 		at(r.looked + lookEvery)
-	}
-
-	if r.messages < r.places() && slices.ContainsFunc(r.queues, (*queue).mayGo) {
 		at(r.pace.Next(r.full()))
 		at(r.turn.next)
 		at(r.turn.since + pace.Farthest)
@@ -334,33 +333,6 @@ func (r *receiver) setTimer(now time.Duration) {
 	default:
 		r.timer.Reset(next - now)
 	}
-}
-
-// dueAt returns when the first delivery of a state, which has this key in its line, is due; 0 if no time brings that
-// about.
-func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
-	switch s {
-	case pausing, awaitsWindow:
-		return key
-
-	case givenUp:
-		return max(key, r.store.next)
-
-	case awaitsReceiver: // while only probes go, those that are ready come first
-		switch {
-		case !r.probed():
-			return key
-		case r.first(ready) == nil:
-			return max(key, r.nextProbe())
-		}
-
-	case ready:
-		if r.probed() && !r.probing {
-			return r.nextProbe()
-		}
-	}
-
-	return 0
 }
 
 // attempted records that an attempt for d has ended, and what it has shown about the store.

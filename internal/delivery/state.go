@@ -273,5 +273,5 @@ func (r *receiver) nextAttempt() time.Time {
 	if r.wake == 0 || r.probing {
 		return time.Time{}
 	}
-	return r.dispatcher.started.Add(r.wake)
+	return r.dispatcher.started.Add(max(r.wake, r.nextProbe()))
 }
