@@ -18,12 +18,11 @@ const ownFailuresToGiveUp = 8
 
 // A group is deliveries whose notices go in one message; often there is only one.
 type group struct {
-	size  int
 	began time.Duration // by the dispatcher's clock
 
 	// Guarded by receiver.mu.
-	left     int  // deliveries that have not been attempted
-	reported bool // whether the receiver's answer has been recorded
+	left int // deliveries that have not been attempted
+	sent int // notices that the message had; 0 unless it was answered
 }
 
 // An attempt is the result of one delivery attempt.
@@ -55,7 +54,7 @@ func coversAll(*Reading) bool { return true }
 
 // deliver makes an attempt at each of some deliveries, in one message, and has it go on.
 func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
-	g := &group{size: len(together), began: began, left: len(together)}
+	g := &group{began: began, left: len(together)}
 	attempts := make([]attempt, len(together))
 	Send(
 		len(together),
@@ -70,7 +69,13 @@ func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
 
 			return Claimed{}, false
 		},
-		r.notify,
+		func(ctx context.Context, which []int, alerts ...notify.Alert) error {
+			sent := make([]*delivery, len(which))
+			for n, i := range which {
+				sent[n] = together[i].d
+			}
+			return r.notify(ctx, g, probe, sent, alerts...)
+		},
 		func(i int, err error) {
 			c, a := together[i], &attempts[i]
 			if errors.Is(err, ErrLate) {
@@ -137,8 +142,10 @@ func (q *queue) sends(d *delivery, a *attempt) {
 	}
 }
 
-// notify sends one message to the receiver, and counts it as under way meanwhile.
-func (r *receiver) notify(ctx context.Context, alerts ...notify.Alert) error {
+// notify sends one message about deliveries to the receiver, and records what its answer says about the receiver, as soon
+// as there is one: what it accepted before it went down says nothing about it, however long the store then takes to
+// record that.
+func (r *receiver) notify(ctx context.Context, g *group, probe bool, sent []*delivery, alerts ...notify.Alert) error {
 	r.mu.Lock()
 	if !r.shortfall.inVain {
 		r.shortfall.inVain, r.shortfall.since = true, r.dispatcher.now()
@@ -151,8 +158,71 @@ func (r *receiver) notify(ctx context.Context, alerts ...notify.Alert) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shortfall.asking--
+	if errors.Is(ctx.Err(), context.Canceled) { // by the owners, which says nothing about others
+		return err
+	}
+
+	g.sent = len(sent)
+	now, failure := r.dispatcher.now(), notify.AsError(err)
+	if err != nil {
+		r.failure = failure
+	}
+
+	isTaken := err == nil || failure.Left != "" // it may have taken it for its other recipients
+	if isTaken {
+		r.pace.Answered(now, g.began, nil)
+	} else {
+		r.pace.Answered(now, g.began, failure)
+	}
+
+	switch {
+	case isTaken || failure.Refused: // it works
+		r.answers++
+		r.breaker = breaker{}
+		if isTaken {
+			r.taken += int64(len(sent))
+			r.takenAt = now
+			s := &r.shortfall
+			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
+		} else if len(sent) == 1 { // else it may be because of another one
+			r.shortfall.reject(now, sent[0].subject.About.Device, failure)
+		}
+
+		for _, q := range r.queues { // what failed waits like any other
+			for q.lines[awaitsReceiver].Len() > 0 {
+				d := q.lines[awaitsReceiver].first()
+				q.move(d, pausing, d.wait, d.key)
+			}
+		}
+	case failure.Limited:
+		r.shortfall.fail(now, failure)
+	default:
+		r.shortfall.fail(now, failure)
+		r.breaker.failed(now, r.failed(sent, failure), probe)
+	}
 
 	return err
+}
+
+// failed records that the receiver did not take a message about deliveries, and may if it is tried again. It reports
+// whether that is so of one of them for the first time. The caller holds r.mu.
+func (r *receiver) failed(sent []*delivery, failure *notify.Error) (suspect bool) {
+	for _, d := range sent {
+		switch d.failedAt {
+		case 0:
+			suspect = true
+		case r.answers + 1:
+		default: // again, and the receiver has answered about others since: the fault may be its own
+			//planted:failure-takes-others skip
+			d.sendAlone = true // the others in its message do not fail with it again
+			if len(sent) == 1 && failure.OwnFault() {
+				d.ownFailures++
+			}
+		}
+		d.failedAt = r.answers + 1
+	}
+
+	return suspect
 }
 
 // answer takes the receiver's answer to a's notice, and returns what it is to the gate.
@@ -187,7 +257,6 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 		}
 	}
 
-	q.to.answered(q, d, *a)
 	switch {
 	case a.failure == nil:
 		return throttle.Taken
@@ -305,7 +374,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	}
 
 	//planted:message-refused-for-all if false
-	if refused && a.group.size > 1 {
+	if refused && a.group.sent != 1 {
 		d.sendAlone = true
 		return verdict{state: ready}
 	}

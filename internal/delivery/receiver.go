@@ -344,7 +344,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		r.sending--
 		if a.group.left--; a.group.left == 0 {
 			r.messages--
-			if !a.group.reported {
+			if a.group.sent == 0 {
 				r.pace.Cancel()
 			}
 		}
@@ -372,54 +372,6 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.dispatch()
 }
 
-// answered records what the receiver answered to an attempt at d, as soon as it has: what it accepted before it went
-// down says nothing about it, however long the store then takes to record that.
-func (r *receiver) answered(q *queue, d *delivery, a attempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	defer func() { a.group.reported = true }()
-	if q.cancelled() {
-		return
-	}
-
-	if a.failure != nil && a.failure.Left != "" { // it took the notice for its other recipients
-		r.failure = a.failure
-		a.failure = nil
-	}
-
-	now := r.dispatcher.now()
-	if !a.group.reported {
-		r.pace.Answered(now, a.group.began, a.failure)
-	}
-
-	switch {
-	case a.failure == nil || a.failure.Refused: // it works
-		r.answers++
-		r.breaker = breaker{}
-		if a.failure == nil {
-			r.taken++
-			r.takenAt = now
-			s := &r.shortfall
-			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
-		} else if a.group.size == 1 { // else it may be because of another one
-			r.shortfall.reject(now, d.subject.About.Device, a.failure)
-		}
-
-		for _, q := range r.queues { // what failed waits like any other
-			for q.lines[awaitsReceiver].Len() > 0 {
-				d := q.lines[awaitsReceiver].first()
-				q.move(d, pausing, d.wait, d.key)
-			}
-		}
-	case a.failure.Limited:
-		r.failure = a.failure
-		r.shortfall.fail(now, a.failure)
-	default:
-		r.failed(now, d, a)
-	}
-}
-
 // askAgain has r asked at once if it is down, because another replica has seen that it accepts something: neither the
 // pause between probes nor one that it asked for holds any more.
 func (r *receiver) askAgain() {
@@ -438,27 +390,6 @@ func (r *receiver) askAgain() {
 	}
 
 	r.dispatch()
-}
-
-// failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.
-func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
-	suspect := d.failedAt == 0                 // for the first time: it is one alert more that failed
-	if !suspect && d.failedAt != r.answers+1 { // again, and the receiver has answered about others since: the fault may be its own
-		//planted:failure-takes-others skip
-		d.sendAlone = true // the others in its message do not fail with it again
-		if a.group.size == 1 && a.failure.OwnFault() {
-			d.ownFailures++
-		}
-	}
-
-	d.failedAt = r.answers + 1
-	if a.group.reported {
-		return
-	}
-
-	r.failure = a.failure
-	r.breaker.failed(now, suspect, a.probe)
-	r.shortfall.fail(now, a.failure)
 }
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,35 +30,35 @@ var ErrLate = errors.New("the message went before the notice was claimed")
 
 // Send brings n notices in one message to whoever send sends it to: each is claimed, the message goes, and each is settled.
 //
-// claim claims the ith notice, and returns false if it cannot be sent now. settle gets the receiver's answer to each that
-// was claimed; ErrLate if the message had gone, also if nothing was claimed because it was too late for that. Of n = 1,
-// nothing is late. Both may be called by several goroutines. Send returns once all have ended.
+// claim claims the ith notice, and returns false if it cannot be sent now. send gets which notices go, and settle the
+// receiver's answer to each that was claimed; ErrLate if the message had gone, also if nothing was claimed because it was
+// too late for that. Both may be called by several goroutines. Send returns once all have ended.
 //
 // The message goes once claim has answered about all. Of several notices it waits no longer than gathering after the first
 // claim, nor than half the time that the claim of any of them leaves, so that a slow store leaves the receiver time to answer.
 func Send(
 	n int,
 	claim func(i int) (Claimed, bool),
-	send func(context.Context, ...notify.Alert) error,
+	send func(ctx context.Context, which []int, alerts ...notify.Alert) error,
 	settle func(i int, err error),
 ) {
 	if n == 1 {
 		if c, ok := claim(0); ok {
 			ctx, cancel := c.Grant.Sending(c.Under)
-			err := send(ctx, c.Alert)
+			err := send(ctx, []int{0}, c.Alert)
 			cancel()
 			settle(0, err)
 		}
 		return
 	}
 
-	m := message{goes: time.NewTimer(math.MaxInt64)}
-	defer m.goes.Stop()
+	m := message{timer: time.NewTimer(math.MaxInt64)}
+	defer m.timer.Stop()
 	asked := make(chan struct{}) // closed once claim has answered about all
 	go func() {
 		defer close(asked)
 		inParallel(n, func(i int) {
-			if !m.gathers() {
+			if m.hasGone() {
 				settle(i, ErrLate)
 			} else if c, ok := claim(i); ok && !m.join(i, c) {
 				settle(i, ErrLate)
@@ -67,24 +68,23 @@ func Send(
 
 	select {
 	case <-asked:
-	case <-m.goes.C:
+	case <-m.timer.C:
 	}
 
 	m.mu.Lock()
 	m.gone = true
-	together := m.members
 	m.mu.Unlock()
 
-	if len(together) > 0 {
-		ctx, cancel := sending(together)
-		alerts := make([]notify.Alert, len(together))
-		for i, one := range together {
-			alerts[i] = one.claimed.Alert
+	if len(m.which) > 0 {
+		ctx, cancel := sending(m.claims)
+		alerts := make([]notify.Alert, len(m.claims))
+		for i, c := range m.claims {
+			alerts[i] = c.Alert
 		}
 
-		err := send(ctx, alerts...)
+		err := send(ctx, m.which, alerts...)
 		cancel()
-		inParallel(len(together), func(i int) { settle(together[i].index, err) })
+		inParallel(len(m.which), func(i int) { settle(m.which[i], err) })
 	}
 
 	<-asked
@@ -107,69 +107,59 @@ func inParallel(n int, do func(int)) {
 
 // A message is what gathers until it goes.
 type message struct {
-	goes *time.Timer // when it goes at the latest
+	timer *time.Timer // when it goes at the latest
 
-	mu      sync.Mutex
-	members []member
-	first   time.Time     // when the first of them came
-	leaves  time.Duration // from then until it goes at the latest
-	gone    bool
+	mu     sync.Mutex
+	which  []int // the notices in it
+	claims []Claimed
+	goes   time.Time // once it has a notice: when it goes at the latest
+	gone   bool
 }
 
-// A member is one notice of a message.
-type member struct {
-	claimed Claimed
-	index   int
-}
-
-// gathers reports whether one more notice may be claimed.
-func (m *message) gathers() bool {
+func (m *message) hasGone() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return !m.gone && (m.first.IsZero() || time.Since(m.first) < gathering)
+	return m.gone
 }
 
 // join adds a notice, unless the message has gone.
-func (m *message) join(index int, c Claimed) bool {
+func (m *message) join(i int, c Claimed) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gone {
 		return false
 	}
 
-	if len(m.members) == 0 {
-		m.first, m.leaves = time.Now(), gathering
+	if len(m.which) == 0 {
+		m.goes = time.Now().Add(gathering)
 	}
 
-	waited := time.Since(m.first)
-	m.members = append(m.members, member{c, index})
-	m.leaves = min(m.leaves, waited+time.Until(c.Grant.SendBy)/2)
-	m.goes.Reset(m.leaves - waited)
+	m.which, m.claims = append(m.which, i), append(m.claims, c)
+	if half := time.Now().Add(time.Until(c.Grant.SendBy) / 2); half.Before(m.goes) {
+		m.goes = half
+	}
+	m.timer.Reset(time.Until(m.goes))
 
 	return true
 }
 
 // sending returns the context for a message about together: it ends when the receiver must have answered so that the
 // first claim still holds, and once nobody wants it any more.
-func sending(together []member) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(together[0].claimed.Under)) // what ends one of them must not end all
-	first := together[0].claimed.Grant
+func sending(together []Claimed) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(together[0].Under)) // what ends one of them must not end all
 	var left atomic.Int64
 	left.Store(int64(len(together)))
 	stops := []func() bool{}
-	for _, one := range together {
-		if one.claimed.Grant.SendBy.Before(first.SendBy) {
-			first = one.claimed.Grant
-		}
-
-		stops = append(stops, context.AfterFunc(one.claimed.Under, func() {
+	for _, c := range together {
+		stops = append(stops, context.AfterFunc(c.Under, func() {
 			if left.Add(-1) == 0 {
 				cancel()
 			}
 		}))
 	}
 
-	ctx, end := first.Sending(ctx)
+	first := slices.MinFunc(together, func(a, b Claimed) int { return a.Grant.SendBy.Compare(b.Grant.SendBy) })
+	ctx, end := first.Grant.Sending(ctx)
 
 	return ctx, func() {
 		end()

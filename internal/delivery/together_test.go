@@ -54,7 +54,7 @@ func (m *together) send(n int, timeout time.Duration, answer func(context.Contex
 			under = m.t.Context()
 		}
 		return delivery.Claimed{Grant: c.Grant, Under: under}, true
-	}, func(ctx context.Context, alerts ...notify.Alert) error {
+	}, func(ctx context.Context, _ []int, alerts ...notify.Alert) error {
 		m.went, m.of = time.Since(start), len(alerts)
 		return answer(ctx)
 	}, func(i int, err error) {
