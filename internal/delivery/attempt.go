@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,6 @@ type verdict struct {
 	state state
 	why   Wait
 	pause time.Duration
-	grows bool  // the pause is as long as d has failed often
 	err   error // why, if that may affect every delivery: it is logged
 }
 
@@ -296,10 +296,13 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 		pause := q.box.account.Owner.Pause()
 		if pause == 0 {
 			d.attempts++
+			pause = retryDelay(int(d.attempts))
 		}
-		return verdict{why: WaitOwner, pause: pause, grows: pause == 0}
+		return verdict{why: WaitOwner, pause: pause}
 	case errors.Is(a.err, ErrLate):
-		return verdict{state: ready}
+		return verdict{state: ready, why: WaitTurn}
+	case a.result.Outcome == throttle.Failed && d.dead != nil:
+		return q.compose(d, a)
 	case a.result.Outcome == throttle.Failed:
 		return q.failed(d, a)
 	}
@@ -328,7 +331,7 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 		return q.busy(d, time.Until(a.result.Retry))
 	case throttle.Unavailable:
 		d.attempts++
-		return verdict{why: WaitStore, grows: true, err: a.err}
+		return verdict{why: WaitStore, pause: retryDelay(int(d.attempts)), err: a.err}
 	}
 
 	return v
@@ -359,81 +362,68 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 }
 
-// failed has d tried again, or given up, after an attempt: the receiver did not accept the notice, or the gate
-// let a notice through that was given up before.
+// failed has d tried again, or given up, after the receiver did not accept its notice.
 func (q *queue) failed(d *delivery, a *attempt) verdict {
-	//planted:estimate-is-believed if false
-	if d.dead != nil && d.dead.cause == tooOld && !q.old(d, a.result.Now) { // the estimate was wrong
-		d.dead = nil
-		return verdict{why: WaitPause, pause: minBackoff}
-	}
-
-	refused := a.failure != nil && a.failure.Refused
-	if a.failure != nil {
-		d.failedBecause(a.failure)
-	}
+	d.failedBecause(a.failure)
 
 	//planted:message-refused-for-all if false
-	if refused && a.group.sent != 1 {
+	if a.failure.Refused && a.group.sent != 1 {
 		d.sendAlone = true
-		return verdict{state: ready}
+		return verdict{state: ready, why: WaitTurn}
 	}
 
-	reason := q.reason(d, a.failure, a.result.Now)
+	var reason string
 	switch {
-	case reason == "" && a.failure.Limited:
+	case a.failure.Refused:
+		reason = refusal(a.failure)
+	//planted:own-fault-never-given-up case false
+	case d.ownFailures >= ownFailuresToGiveUp:
+		reason = fmt.Sprintf("failed %d times while the receiver took others: %v", d.attempts, a.failure)
+	case q.old(d, a.result.Now):
+		reason = q.tooLate(a.failure)
+	case a.failure.Limited:
 		d.limited = min(d.limited+1, patience)
 		//planted:refused-keeps-turn skip
 		d.number = 0 // the turn was its own, and it waits for another one
-		return verdict{state: ready}
-	case reason == "":
-		return verdict{state: awaitsReceiver, why: WaitPause, grows: true}
+		return verdict{state: ready, why: WaitTurn}
+	default:
+		return verdict{state: awaitsReceiver, why: WaitPause, pause: retryDelay(int(d.attempts))}
 	}
 
-	if d.dead == nil {
-		d.dead = &deadLetter{}
-		if refused && d.notice == nil {
-			d.dead.cause = refusedAlert
-		}
-	}
-
-	d.dead.letter = q.letter(a.alert, reason)
-	if a.failure != nil {
-		d.dead.letter.Alert.To = a.failure.Left
-	}
-
-	if a.group == nil {
-		return q.writeLetter(d)
+	d.dead = &deadLetter{letter: q.letter(a.alert, reason)}
+	d.dead.letter.Alert.To = a.failure.Left
+	if a.failure.Refused && d.notice == nil {
+		d.dead.cause = refusedAlert
 	}
 
 	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
-// reason returns why an alert should not be attempted again, empty if it
-// should. now is the store's clock.
-func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
-	err := errors.New("other alerts went first, or the throttle store did not answer")
-	switch {
-	case d.dead != nil && d.dead.cause == tooMany:
-		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.dispatcher.MaxWaiting)
-	case d.dead != nil:
-		q.to.mu.Lock()
-		defer q.to.mu.Unlock()
-		if last := q.to.shortfall.last; last != nil {
-			err = last
-		}
-	case failure.Refused:
-		return refusal(failure)
-	//planted:own-fault-never-given-up case false
-	case d.ownFailures >= ownFailuresToGiveUp:
-		return fmt.Sprintf("failed %d times while the receiver took others: %v", d.attempts, failure)
-	case !q.old(d, now):
-		return ""
-	default:
-		err = failure
+// compose writes the dead letter of d, which was given up while it waited, and which the gate lets through.
+func (q *queue) compose(d *delivery, a *attempt) verdict {
+	//planted:estimate-is-believed if false
+	if d.dead.cause == tooOld && !q.old(d, a.result.Now) { // the estimate was wrong
+		d.dead = nil
+		return verdict{why: WaitPause, pause: minBackoff}
 	}
 
-	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.to.dispatcher.config.GiveUp, err)
+	reason := fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.dispatcher.MaxWaiting)
+	if d.dead.cause == tooOld {
+		q.to.mu.Lock()
+		reason = q.tooLate(cmp.Or(q.to.shortfall.last, errNotAsked))
+		q.to.mu.Unlock()
+	}
+
+	d.dead.letter = q.letter(a.alert, reason)
+
+	return q.writeLetter(d)
+}
+
+var errNotAsked = &notify.Error{Err: errors.New("other alerts went first, or the throttle store did not answer")}
+
+// tooLate says that an alert was given up because it is old.
+func (q *queue) tooLate(last *notify.Error) string {
+	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.to.dispatcher.config.GiveUp, last)
 }
 
 // old reports whether d could have been sent for as long as NOTIFY_GIVE_UP. now is the
@@ -479,7 +469,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 
 	if err != nil {
 		d.attempts++
-		return verdict{state: givenUp, why: why, grows: true, err: err}
+		return verdict{state: givenUp, why: why, pause: retryDelay(int(d.attempts)), err: err}
 	}
 
 	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.dead.letter.Reason))

@@ -321,10 +321,6 @@ func (q *queue) follow(d *delivery, v verdict) {
 		}
 	}
 
-	if v.grows {
-		v.pause = retryDelay(int(d.attempts))
-	}
-
 	if v.err != nil {
 		q.to.dispatcher.Warn(q.box.account.Logger, q.waitText(d, v.why), v.err)
 	}
@@ -336,10 +332,6 @@ func (q *queue) follow(d *delivery, v verdict) {
 	if d.notice != nil && d.notice.withdrawn {
 		q.replace(d, throttle.Unneeded.String())
 		return
-	}
-
-	if v.state == ready {
-		v.why = WaitTurn
 	}
 
 	q.wait(d, v.state, v.why, int64(q.to.dispatcher.now()+v.pause))

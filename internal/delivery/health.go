@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -141,20 +142,19 @@ func (s *shortfall) outage() (o outage, down bool) {
 	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
 	fails := s.failures >= failuresToGoDown
 	unsent := s.due > unsentFor
+	last := cmp.Or(s.last, errSilent)
 	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return outage{}, false }
 	switch {
-	case rejects && (!fails || s.last.Refused):
-		return outage{ReceiverRejects, s.rejectingSince, s.last}, true
+	case rejects && (!fails || last.Refused):
+		return outage{ReceiverRejects, s.rejectingSince, last}, true
 	//planted:one-failure-is-down case s.failures > 0
 	case fails:
-		return outage{FaultOf(s.last), s.failingSince, s.last}, true
-	case s.refuses, unsent && s.last != nil:
-		return outage{FaultOf(s.last), s.since, s.last}, true
-	case unsent:
-		return outage{ReceiverFails, s.since, errSilent}, true
+		return outage{FaultOf(last), s.failingSince, last}, true
+	case s.refuses, unsent:
+		return outage{FaultOf(last), s.since, last}, true
 	}
 
 	return outage{}, false
 }
 
-var errSilent = errors.New("it has not answered yet")
+var errSilent = &notify.Error{Err: errors.New("it has not answered yet")}

@@ -97,19 +97,14 @@ func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
 	q.move(d, givenUp, WaitDeadLetter, int64(now))
 }
 
-// least returns the oldest delivery of those that matter least, of the first state in which any wait to be sent. There
-// must be one.
+// toSend returns the deliveries that wait to be sent, in no order.
+func (q *queue) toSend() []*delivery {
+	return slices.Concat(q.lines[ready].all, q.lines[pausing].all, q.lines[awaitsReceiver].all)
+}
+
+// least returns the oldest of the deliveries to send that matter least. There must be one.
 func (q *queue) least() *delivery {
-	line := pausing
-
-	switch {
-	case q.lines[ready].Len() > 0:
-		line = ready
-	case q.lines[awaitsReceiver].Len() > 0:
-		line = awaitsReceiver
-	}
-
-	return slices.MaxFunc(q.lines[line].all, func(a, b *delivery) int {
+	return slices.MaxFunc(q.toSend(), func(a, b *delivery) int {
 		return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
 	})
 }

@@ -275,17 +275,10 @@ func (r *receiver) expire(now time.Duration) {
 
 	oldest := r.clock.Add(now - r.clockAt - r.dispatcher.config.GiveUp).UnixMicro() // by the hub's clock
 	for _, q := range r.queues {
-		var old []*delivery
-		for _, s := range [...]state{ready, pausing, awaitsReceiver} {
-			for _, d := range q.lines[s].all {
-				if d.since <= oldest {
-					old = append(old, d)
-				}
+		for _, d := range q.toSend() {
+			if d.since <= oldest {
+				q.giveUp(d, tooOld, now)
 			}
-		}
-
-		for _, d := range old {
-			q.giveUp(d, tooOld, now)
 		}
 	}
 }

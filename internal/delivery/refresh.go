@@ -178,38 +178,29 @@ func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool)
 	return a, true
 }
 
-// reserve waits until a message may go and nothing else wants to, and takes its place. It returns when that was.
+// reserve waits until a message may go and nothing else wants to, and takes its place. It returns when that was. An error
+// says that it is of no use to wait.
 func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error) {
 	for {
-		ok, err := r.tryReserve()
-		if ok || err != nil {
-			return r.dispatcher.now(), err
+		r.mu.Lock()
+		now, isFree := r.dispatcher.now(), false
+		if o, down := r.outage(); down || r.probed() {
+			err = cmp.Or(o.last, errDown)
+		} else if r.messages < r.places() && r.pace.Next(true) <= now && !slices.ContainsFunc(r.queues, (*queue).mayGo) {
+			isFree = true
+			r.messages++
+			r.pace.Begin(now, true)
+		}
+		r.mu.Unlock()
+
+		if isFree || err != nil {
+			return now, err
 		}
 
 		if !backoff.Sleep(ctx, time.Second) {
 			return 0, context.Cause(ctx)
 		}
 	}
-}
-
-// tryReserve is reserve at this moment. An error says that it is of no use to wait.
-func (r *receiver) tryReserve() (ok bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if o, down := r.outage(); down || r.probed() {
-		return false, cmp.Or(o.last, errDown)
-	}
-
-	now := r.dispatcher.now()
-	if r.messages >= r.places() || r.pace.Next(true) > now || slices.ContainsFunc(r.queues, (*queue).mayGo) {
-		return false, nil
-	}
-
-	r.messages++
-	r.pace.Begin(now, true)
-
-	return true, nil
 }
 
 // release gives back the place of a message that went at began, if it was sent, with this answer.

@@ -131,7 +131,6 @@ func (q *queue) state(d *delivery) State {
 func (q *queue) condition(d *delivery) Condition {
 	r := q.to
 	down, isDown := r.outage()
-	isDown = isDown && down.fault != ReceiverRejects
 	c := Condition{For: d.wait, Since: r.dispatcher.started.Add(d.from)}
 	if d.state != attempting && d.state != ready {
 		c.Next = r.dispatcher.started.Add(time.Duration(d.key))
@@ -142,17 +141,11 @@ func (q *queue) condition(d *delivery) Condition {
 		c.For = WaitStore
 		c.Next = r.nextAttempt()
 		c.Since = r.dispatcher.started.Add(r.store.since)
-
 	case d.state == givenUp:
-
-	// d waits for r to work again, rather than for its own turn
-	case isDown && (d.state == attempting || r.breaker.probed() || down.fault == ReceiverLimited || r.pace.Waits() > r.dispatcher.now()):
+	case isDown && down.fault != ReceiverRejects: // d waits for r to work again, rather than for its own turn
 		c.For = WaitReceiver
 		c.Next = r.nextAttempt()
 		c.Since = r.dispatcher.started.Add(down.since)
-
-	case d.state == attempting && d.unanswered:
-		c.For = WaitStore
 	}
 
 	c.Text = q.text(d, c.For)

@@ -37,8 +37,12 @@ func TestWhatItWaitsFor(t *testing.T) {
 			"receiver receiver0.example accepts nothing because of its rate limit (answered 429)", true},
 		"a pause": {func(s *replica, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
-		}, 0, 10 * time.Second, delivery.WaitPause,
+		}, 0, 2 * time.Second, delivery.WaitPause,
 			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
+		"the receiver, alone": {func(s *replica, _ *outage) {
+			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
+		}, 0, 10 * time.Second, delivery.WaitReceiver,
+			"receiver receiver0.example is down (answered 503)", true},
 		"the store": {func(_ *replica, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, delivery.WaitStore,
 			"the throttle store cannot be used, and without it nothing is sent", true},
 		"the store, alone": {func(_ *replica, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, delivery.WaitStore,
