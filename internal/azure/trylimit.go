@@ -91,9 +91,10 @@ func (l *limited) Do(r *http.Request) (*http.Response, error) {
 		}
 	}
 
-	t.trying, t.cancel = context.WithTimeout(
+	t.trying, t.cancel = context.WithTimeoutCause(
 		httptrace.WithClientTrace(t.ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { t.connected.Store(true) }}),
 		t.limit,
+		errLimit,
 	)
 	resp, err := l.next.Do(r.WithContext(t.trying))
 	learned.learn(t, err)
@@ -118,8 +119,11 @@ type try struct {
 	connected      atomic.Bool
 }
 
-// late reports whether the request failed because its time was over.
-func (t *try) late() bool { return t.trying.Err() != nil && t.ctx.Err() == nil }
+// errLimit is why a try ends that has taken its time.
+var errLimit = errors.New("the limit of a try")
+
+// late reports whether the time of the request was over first, whatever ended since: a busy machine may notice late.
+func (t *try) late() bool { return context.Cause(t.trying) == errLimit }
 
 func (t *try) explain(err error) error {
 	if t.late() {

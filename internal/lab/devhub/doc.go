@@ -24,7 +24,7 @@
 // tests do not: all fields with their nulls, numbers of transfers from 1 on, channels and handles
 // of its own, at most 255 handles, events settled whatever was asked for and without a tag, replies
 // unsettled. It asks for the windows of sessions, and for credit on links that have events and none.
-// A frame on an unknown handle costs the session, and 5 minutes without a link the connection.
+// A frame on an unknown handle costs the session. A connection may be without links.
 //
 // Errors have the service's wording. Not supported, unless on demand: transactions,
 // geo-replication, schema registry, other throttling, retention by time, the expiry of accepted

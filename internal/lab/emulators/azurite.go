@@ -140,7 +140,7 @@ func (a *Azurite) Transport() http.RoundTripper { return a.transport }
 func (a *Azurite) NewContainer() string { return "c" + uuid.NewString() }
 
 // Container returns a client of the named container that tries once, as a gate's
-// does. Its requests go through via, by Transport if that is nil.
+// does. Its requests go through via, by Transport if that is nil: then nothing but a busy machine holds them up.
 func (a *Azurite) Container(tb testing.TB, name string, via http.RoundTripper) *container.Client {
 	tb.Helper()
 	return a.container(tb, name, via, azure.Once())
@@ -200,17 +200,16 @@ func (a *Azurite) SharedContainer(
 	return c
 }
 
-// tryTimeout is for one try. In production it is a second; tests run on busy machines.
+// tryTimeout is for one try: tests run on busy machines.
 const tryTimeout = 20 * time.Second
 
+// options are those of a client. Only requests that via may hold up on purpose have as little time as in production.
 func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *container.ClientOptions {
-	if via == nil {
-		via = a.Transport()
-	}
-
 	retry.TryTimeout = tryTimeout
-
-	return &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: retry, Transport: azure.LimitTries(&http.Client{Transport: via})},
+	transport := policy.Transporter(&http.Client{Transport: a.Transport()})
+	if via != nil {
+		transport = azure.LimitTries(&http.Client{Transport: via})
 	}
+
+	return &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: retry, Transport: transport}}
 }
