@@ -167,7 +167,7 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 	d := &Decoder{
 		aside:    true,
 		fields:   make([]decoded, len(fields)),
-		scanners: sync.Pool{New: func() any { return newScanner() }},
+		scanners: sync.Pool{New: func() any { return new(scanner) }},
 	}
 	for i := range fields {
 		if err := d.add(i, &fields[i]); err != nil {
@@ -232,8 +232,9 @@ func (d *Decoder) add(i int, f *Field) error {
 	return nil
 }
 
-// Decode returns the reading in e of a Decoder with one field, in the unit in which the
-// device sends it. Unless reason is ReasonOK there is none, and the value is 0.
+// DecodeAll sets found, which has one element for each field, in one pass over the body: each
+// to the reading in e, in the unit in which the device sends it. It returns ReasonOK if at least one field
+// has a reading, or else the reason of the first field that is there. Conditions do not count.
 //
 // Only what the device itself sent as telemetry counts, and only the device
 // that the hub names, never one that the body claims. The body is JSON; a body
@@ -252,22 +253,13 @@ func (d *Decoder) add(i int, f *Field) error {
 // no other. If none can be read, the reason is that of the first path that is there.
 //
 // A body that is nearly JSON, or is cut off, is read as far as nobody can take what was sent for something else: see
-// repairer. Its reason is ReasonDamaged, and ReasonMalformed without a reading. Nothing counts of gzip, or of a JSON
+// repairer. What DecodeAll returns is ReasonDamaged then, and ReasonMalformed without a reading. Nothing counts of gzip, or of a JSON
 // string, that is cut off.
 //
 // A body that is nested more than 64 deep is damaged, and read up to there; without a reading its reason is ReasonTooDeep.
 //
-// Decode does not look at e after it returned. It allocates nothing for
+// DecodeAll does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
-func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
-	var found [1]Found
-	reason = d.DecodeAll(e, found[:])
-	return found[0].Value, reason
-}
-
-// DecodeAll sets found, which has one element for each field, in one pass over the body: each
-// to what Decode returns for that field alone. It returns ReasonOK if at least one field
-// has a reading, or else the reason of the first field that is there. Conditions do not count.
 //
 // A Decoder without fields does not look into the body. Without other fields than conditions it returns ReasonOK for
 // telemetry of a device.

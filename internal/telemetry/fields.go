@@ -32,7 +32,7 @@ func TextAt(body []byte, path string) string {
 // Document returns body as encoding/json decodes it, unpacked if it is packed; several values as an array. It is false if
 // the body is not JSON.
 func Document(body []byte) (v any, ok bool) {
-	newScanner().unpack(body, func(text []byte) (broken bool) {
+	new(scanner).unpack(body, func(text []byte) (broken bool) {
 		var all []any
 		values := json.NewDecoder(bytes.NewReader(trim(text)))
 		for {

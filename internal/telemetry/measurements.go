@@ -42,10 +42,10 @@ type surroundings struct {
 
 // NewMeasurements returns one for an Each, or nil for whole messages.
 func NewMeasurements(each *Each) *Measurements {
-	m := &Measurements{each: each, one: newScanner()}
+	m := &Measurements{each: each, one: new(scanner)}
 	if each != nil {
-		m.found = finder{scanner: newScanner(), each: each}
-		m.outer = newScanner()
+		m.found = finder{scanner: new(scanner), each: each}
+		m.outer = new(scanner)
 	}
 
 	return m
@@ -60,15 +60,30 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 		return 1, ReasonOK
 	}
 
-	m.reset()
+	// What a usual message does not need is not kept.
+	const kept = maxKept / 64
 	f := &m.found
+	if cap(f.elements) > kept || cap(f.scopes) > kept || cap(f.repair) > maxKept {
+		f.elements, f.scopes, f.repair, m.around = nil, nil, nil, nil
+	}
+
+	for i := range m.around {
+		a := &m.around[i]
+		a.begin, a.found = a.begin[:0], a.found[:0]
+	}
+
+	m.outer.texts = m.outer.texts[:0]
 	if reason = unread(e); reason != ReasonOK {
 		f.elements = f.elements[:0]
 		return 0, reason
 	}
 
 	f.reason = ReasonMalformed // until a layer of the body says something else
-	end := f.unpack(e.Body, func(text []byte) (broken bool) { return f.find(text) })
+	end := f.unpack(e.Body, func(text []byte) (broken bool) {
+		f.elements, f.scopes = f.elements[:0], f.scopes[:0]
+		f.reason = f.all(text, place{matched: 1, scope: -1})
+		return f.reason == ReasonMalformed
+	})
 	m.damaged = f.isDamaged()
 	switch {
 	case f.reason == ReasonMalformed:
@@ -79,21 +94,6 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 	}
 
 	return 0, cmp.Or(f.reason, f.mended.unread(), ReasonMissing)
-}
-
-// reset forgets the last message, and memory that a usual one does not need.
-func (m *Measurements) reset() {
-	const kept = maxKept / 64
-	if f := &m.found; cap(f.elements) > kept || cap(f.scopes) > kept || cap(f.repair) > maxKept {
-		f.elements, f.scopes, f.repair, m.around = nil, nil, nil, nil
-	}
-
-	for i := range m.around {
-		a := &m.around[i]
-		a.begin, a.found = a.begin[:0], a.found[:0]
-	}
-
-	m.outer.texts = m.outer.texts[:0]
 }
 
 // Read sets found to what d finds in the measurement with an index, as Decoder.DecodeAll does.
@@ -356,15 +356,6 @@ type finder struct {
 	elements []element
 	scopes   []scope
 	reason   Reason // why it has looked at nothing
-}
-
-// find finds what text, a sequence of JSON values, has, and reports whether that is broken.
-func (f *finder) find(text []byte) (broken bool) {
-	f.elements = f.elements[:0]
-	f.scopes = f.scopes[:0]
-	f.reason = f.all(text, place{matched: 1, scope: -1})
-
-	return f.reason == ReasonMalformed
 }
 
 // A place in a message is one up to which names of an Each have matched.

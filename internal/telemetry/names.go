@@ -218,7 +218,12 @@ func parsePath(text string) (path, error) {
 		p.starts = append(p.starts, beginningsOf(name))
 		end += 1 + len(name)
 		p.ends = append(p.ends, end)
-		p.positions = append(p.positions, position(name))
+
+		position := -1
+		if at, err := strconv.ParseUint(name, 10, 31); err == nil && strconv.FormatUint(at, 10) == name {
+			position = int(at)
+		}
+		p.positions = append(p.positions, position)
 	}
 
 	return p, nil
@@ -230,16 +235,6 @@ var ErrJSONPath = errors.New(
 
 // brackets are those of JSONPath: with a position, a name in quotes, a star, a slice or a condition.
 var brackets = regexp.MustCompile(`\[(\d+|\*|'[^']*'|"[^"]*"|[-\d]*:[-:\d]*|-\d+)\]|\[\?`)
-
-// position returns the position in an array that a name stands for, -1 if it is none.
-func position(name string) int {
-	at, err := strconv.ParseUint(name, 10, 31)
-	if err != nil || strconv.FormatUint(at, 10) != name {
-		return -1
-	}
-
-	return int(at)
-}
 
 // A cursor says how much of a path the names on the way from a body's root to
 // a place in it have matched.

@@ -49,7 +49,7 @@ var damageKinds = [...]string{
 // DamageOf returns where body, or what is packed in it, stops being JSON. It is zero if that is JSON, or if body has
 // another format.
 func DamageOf(body []byte) Damage {
-	s := newScanner()
+	s := new(scanner)
 	s.unpack(body, func(text []byte) (broken bool) { return s.readValues(&Decoder{}, nil, text, nil) })
 
 	return s.mended.damage
@@ -62,21 +62,17 @@ func (d Damage) Text(device string) string {
 		return ""
 	}
 
-	return fmt.Sprintf("not JSON at byte %d of a message of %s: found %s %s", d.Offset, device, d.found(), damageKinds[d.Kind])
-}
-
-// found names what is at the place.
-func (d Damage) found() string {
+	found := string(d.Found)
 	switch {
 	case d.Found < 0:
-		return "the end"
+		found = "the end"
 	case d.Found == '\n', d.Found == '\r':
-		return "a line break"
+		found = "a line break"
 	case d.Found <= ' ', d.Found == 0x7f, d.Found == utf8.RuneError:
-		return fmt.Sprintf("the character U+%04X", d.Found)
+		found = fmt.Sprintf("the character U+%04X", d.Found)
 	}
 
-	return string(d.Found)
+	return fmt.Sprintf("not JSON at byte %d of a message of %s: found %s %s", d.Offset, device, found, damageKinds[d.Kind])
 }
 
 // mended says what repair has made of a body. The zero mended is that of a body that is JSON.
@@ -143,12 +139,29 @@ func repair(body, out []byte) ([]byte, mended) {
 
 	for !r.stopped && r.skip() {
 		switch c := r.in[r.at]; r.must {
-		case damagedBody:
-			r.body(c)
+		case damagedBody: // outside of all brackets
+			switch {
+			case c == '{', c == '[':
+				r.begin(c)
+			case c == ',' && len(r.out) > 0:
+				r.pass()
+			default:
+				r.stop()
+			}
+
 		case damagedName:
 			r.name(c)
+
 		case damagedColon:
-			r.colon(c)
+			if c != ':' {
+				r.stop()
+				break
+			}
+
+			r.held = -1 // the value before the name counts
+			r.put(1, ":")
+			r.must, r.first = damagedValue, false
+
 		case damagedValue:
 			r.value(c)
 		case damagedNext:
@@ -159,18 +172,6 @@ func repair(body, out []byte) ([]byte, mended) {
 	r.finish()
 
 	return r.out, r.mended
-}
-
-// body takes what is outside of all brackets.
-func (r *repairer) body(c byte) {
-	switch {
-	case c == '{', c == '[':
-		r.begin(c)
-	case c == ',' && len(r.out) > 0:
-		r.pass()
-	default:
-		r.stop()
-	}
 }
 
 // name takes the name of a member, or what is there instead.
@@ -203,19 +204,6 @@ func (r *repairer) name(c byte) {
 		r.put(len(bare), `"`+string(bare)+`"`)
 		r.must = damagedColon
 	}
-}
-
-// colon takes what is behind a name.
-func (r *repairer) colon(c byte) {
-	if c != ':' {
-		r.stop()
-		return
-	}
-
-	r.held = -1 // the value before the name counts
-	r.out = append(r.out, c)
-	r.at++
-	r.must, r.first = damagedValue, false
 }
 
 // value takes a value, or what is there instead.
@@ -428,16 +416,21 @@ func (r *repairer) damaged(must DamageKind) {
 // skip passes white space and comments. It reports whether anything comes behind them.
 func (r *repairer) skip() bool {
 	for r.newLine = false; r.at < len(r.in); {
-		c := r.in[r.at]
-		length := commentAt(r.in[r.at:])
+		c, rest := r.in[r.at], r.in[r.at:]
 		switch {
 		case isSpace(c):
 			r.newLine = r.newLine || c == '\n' || c == '\r'
 			r.at++
 
-		case length > 0:
+		case bytes.HasPrefix(rest, []byte("//")):
 			r.damaged(r.must)
-			r.at += length
+			rest = bytes.TrimLeftFunc(rest, func(c rune) bool { return c != '\n' && c != '\r' })
+			r.at = len(r.in) - len(rest)
+
+		case bytes.HasPrefix(rest, []byte("/*")):
+			r.damaged(r.must)
+			_, rest, _ = bytes.Cut(rest[2:], []byte("*/"))
+			r.at = len(r.in) - len(rest)
 
 		default:
 			return true
@@ -547,22 +540,3 @@ func bareValue(b []byte) []byte {
 
 // isNumber reports whether v is a number as JSON has them.
 func isNumber(v []byte) bool { return numberEnd(v, 0) == len(v) }
-
-// commentAt returns how long the comment is with which b begins, which may break off; 0 if it is none.
-func commentAt(b []byte) int {
-	end, after := -1, 0
-	switch {
-	case bytes.HasPrefix(b, []byte("//")):
-		end = bytes.IndexAny(b, "\r\n")
-	case bytes.HasPrefix(b, []byte("/*")):
-		end, after = bytes.Index(b[2:], []byte("*/")), len("/**/")
-	default:
-		return 0
-	}
-
-	if end < 0 {
-		return len(b)
-	}
-
-	return end + after
-}

@@ -31,8 +31,6 @@ type scanner struct {
 	layer    int           // in how many texts it is
 }
 
-func newScanner() *scanner { return new(scanner) }
-
 // begin makes s ready for text, or says why there is nothing to scan.
 func (s *scanner) begin(text []byte) Reason {
 	text = trim(text)
@@ -218,7 +216,7 @@ func (s *scanner) textWithin(v []byte) (text []byte, ok bool) {
 	}
 
 	if s.within == nil {
-		s.within = newScanner()
+		s.within = new(scanner)
 		s.within.layer = s.layer + 1
 	}
 

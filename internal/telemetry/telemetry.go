@@ -242,20 +242,8 @@ func (p Properties) All() iter.Seq2[[]byte, Property] {
 	}
 }
 
-// Get returns the property of that name, which is compared exactly: an IoT Hub takes two names
-// that differ only by case for one, but delivers the one that it has as it was written. It
-// allocates nothing; the property aliases p.
-func (p Properties) Get(name string) (found Property) {
-	for text, value := range p.All() {
-		if string(text) == name {
-			found = value
-		}
-	}
-	return found
-}
-
-// Find is Get in any case: of several properties that differ by case only, it returns the one that is written like name,
-// else the last. It allocates nothing.
+// Find returns the property of that name, in any case: of several that differ by case only, it returns the one that is
+// written like name, else the last. It allocates nothing; the property aliases p.
 func (p Properties) Find(name []byte) (found Property) {
 	isExact := false
 	for text, value := range p.All() {

@@ -44,7 +44,7 @@ func read(name, field string, names backtesting.Names) (string, backtesting.Skip
 		}
 		for _, e := range events {
 			b.WriteString(e.Enqueued.Format(time.RFC3339Nano) + " " + e.Device + " " + string(e.Body))
-			if site, ok := e.Properties.Get("site").Text(); ok {
+			if site, ok := e.Properties.Find([]byte("site")).Text(); ok {
 				b.WriteString(" site " + string(site))
 			}
 			if e.Module+e.Component != "" {
@@ -310,7 +310,7 @@ func FuzzRecording(f *testing.F) {
 					t.Errorf("%v of %q after %v", e.Enqueued, e.Device, last)
 				}
 				last = events[i].Enqueued
-				decoder.Decode(&events[i])
+				decoder.DecodeAll(&events[i], make([]telemetry.Found, 1))
 			}
 		}
 	})

@@ -72,7 +72,7 @@ func TestEvent(t *testing.T) {
 		t.Errorf("enqueued at %v, want %v", first.Enqueued, at)
 	}
 	for name, want := range map[string]string{"kind": "reading", "n": "3", "other": "null"} {
-		if got := first.Properties.Get(name).String(); got != want {
+		if got := first.Properties.Find([]byte(name)).String(); got != want {
 			t.Errorf("property %s is %s, want %s", name, got, want)
 		}
 	}
@@ -143,7 +143,7 @@ func TestEnrichedEvents(t *testing.T) {
 	values := map[string]int{}
 	for i, m := range sent {
 		for name, want := range m.Properties {
-			p := events[i].Properties.Get(name)
+			p := events[i].Properties.Find([]byte(name))
 			if text, _ := p.Text(); string(text) != want || events[i].Device != m.Device {
 				t.Errorf("%s of %s is %+v, want %v", name, events[i].Device, p, want)
 			}
@@ -155,7 +155,7 @@ func TestEnrichedEvents(t *testing.T) {
 	if want := map[string]int{"38": 2, "$twin.tags.maxTemp": 14, "true": 1, "$twin.tags.quiet": 15}; !maps.Equal(values, want) {
 		t.Errorf("got %v, want %v", values, want)
 	}
-	if n := testing.AllocsPerRun(100, func() { events[0].Properties.Get(devices.MaxTemp) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { events[0].Properties.Find([]byte(devices.MaxTemp)) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
