@@ -151,11 +151,6 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		Out:       out,
 	}
 
-	if *to != "" {
-		if _, err = deadletters.Receiver(s.receivers, *to); err != nil {
-			return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
-		}
-	}
 	if s.config.CheckpointStore != config.StoreMemory {
 		r.Incidents = incidents(s.config, s.records)
 	}

@@ -106,12 +106,6 @@ func (r *replica) followOthers(ctx context.Context) {
 	}
 }
 
-// isAlike reports whether all replicas that were alive at some moment after a time decide by the same rules.
-func (r *replica) isAlike(since time.Time) bool {
-	at, _ := r.alike.Load().(time.Time)
-	return at.After(since)
-}
-
 func (r *replica) self() status.Statement {
 	return status.Statement{
 		Replica: r.worker.Config.Rulebook.Replica,

@@ -103,7 +103,10 @@ func newReplica(
 	r.deliverTo(&config, c, s.records)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Rulebook.Mutes = r.muting.Mutes
-	config.Rulebook.Alike = r.isAlike
+	config.Rulebook.Alike = func(since time.Time) bool {
+		at, _ := r.alike.Load().(time.Time)
+		return at.After(since)
+	}
 	r.worker = worker.New(config)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
 	r.source.RecordLag(r.lag)

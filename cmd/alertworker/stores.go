@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -386,10 +387,18 @@ func (s stores) container(ctx context.Context, c config.Config, name string) (*c
 
 // member returns this replica as a member of its consumer group. Resolve IOTHUB_CONNECTION_STRING first.
 func (s stores) member(ctx context.Context, c config.Config, rs records.Store, log *zap.Logger) (*peers.Peer, error) {
-	place, err := s.place(ctx, c)
+	address, err := leaseStores[c.Store().Name].place(s, ctx, c)
 	if err != nil {
 		return nil, err
 	}
+
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("the throttle store's address is not a URL")
+	}
+
+	// It is the same whichever credentials are used.
+	place := cmp.Or(strings.TrimSuffix(strings.ToLower(u.Host), ":443")+u.Path, "memory")
 
 	return peers.Open(rs, groupName(c), peers.Settings{
 		Format: peers.Format,
@@ -423,22 +432,4 @@ func rosterName(c config.Config, partition string) string {
 // incidents returns the records of groups whose alarms share a value.
 func incidents(c config.Config, shared records.Store) *incident.Book {
 	return &incident.Book{Store: shared, Prefix: groupName(c) + "/incidents/", IDs: c.Origin() + "/incidents/"}
-}
-
-// place returns the location of the throttle store, whichever credentials are used.
-func (s stores) place(ctx context.Context, c config.Config) (string, error) {
-	address, err := leaseStores[c.Store().Name].place(s, ctx, c)
-	switch {
-	case err != nil:
-		return "", err
-	case address == "":
-		return "memory", nil
-	}
-
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", errors.New("the throttle store's address is not a URL")
-	}
-
-	return strings.TrimSuffix(strings.ToLower(u.Host), ":443") + u.Path, nil
 }

@@ -106,10 +106,6 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 
-	if !notify.IsTest(*device) {
-		fmt.Fprintf(out, "alerts of %s are not marked as tests\n", *device)
-	}
-
 	if !t.Run(ctx, out) {
 		return &silentError{exitFailed}
 	}
@@ -139,12 +135,10 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 		}
 	}
 
-	switch {
-	case len(gates) == 0 && len(t.Skipped) > 0:
-		return nil, errors.New("all receivers ask for a property by where=, which the test's messages do not have")
-
-	case len(gates) == 0:
-		return nil, fmt.Errorf("no receiver gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
+	if len(gates) == 0 {
+		return nil, fmt.Errorf(
+			"no receiver gets alerts of %s whose messages have no property for where=", config.RuleAndLevel(t.Rule.Name, level.Name),
+		)
 	}
 
 	return gates, nil

@@ -15,7 +15,7 @@ import (
 
 const whyDoes = "explain why a device did or did not cause an alert: a line for each fact that all replicas share (alarms,\n" +
 	"windows, silences, dead letters), and what to do. Nothing is sent, written or created\n" +
-	"Usage: alertworker why DEVICE[/SENSOR] [--last 2h] [--json]"
+	"Usage: alertworker why DEVICE[/SENSOR] [--last 2h]"
 
 // why is `alertworker why`. It has the configuration of the worker.
 func why(ctx context.Context, out io.Writer, args []string) error {
@@ -27,14 +27,13 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		"also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub "+
 			"received in that time",
 	)
-	asJSON := flags.Bool("json", false, "print the response of GET /devices/{id}")
 	devices, err := parseArgs(flags, args)
 	if err != nil {
 		return err
 	}
 
-	if len(devices) != 1 || *asJSON && history.since > 0 {
-		return &usageError{fmt.Errorf("name one device, and leave out --last with --json, which has no readings; see %s --help", flags.Name())}
+	if len(devices) != 1 {
+		return &usageError{fmt.Errorf("name one device; see %s --help", flags.Name())}
 	}
 
 	of := sensor.Parse(devices[0])
@@ -49,10 +48,6 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	a := s.admin()
-	if *asJSON {
-		return a.WriteJSON(ctx, out, of)
-	}
-
 	var readings admin.Readings
 	if history.since > 0 {
 		source, err := history.open(ctx, s.config, s.stores)

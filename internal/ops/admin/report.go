@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,13 +14,6 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
-
-// WriteJSON writes what GET /devices/{id} answers.
-func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, of sensor.ID) error {
-	to := json.NewEncoder(out)
-	to.SetIndent("", "  ")
-	return to.Encode(a.deviceView(a.findings(ctx, of, Readings{})))
-}
 
 // WriteText writes the answer for people: what it is, a line for each fact, and what is to be done. hub is what that has
 // of the device; the zero value if it was not asked. What a device has sent is made fit for a terminal.

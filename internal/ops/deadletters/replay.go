@@ -54,8 +54,8 @@ type Incidents interface {
 	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
 }
 
-// Receiver returns which of rs has an id or a name.
-func Receiver(rs []receivers.Receiver, name string) (int, error) {
+// receiver returns which of rs has an id or a name.
+func receiver(rs []receivers.Receiver, name string) (int, error) {
 	var names []string
 	for i, to := range rs {
 		if to.ID == name || to.Name == name {
@@ -317,7 +317,7 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter) (to int, why s
 		return -1, l.Broken.Error()
 	}
 
-	to, err := Receiver(r.Receivers, cmp.Or(r.To, l.Receiver))
+	to, err := receiver(r.Receivers, cmp.Or(r.To, l.Receiver))
 	if err != nil {
 		return -1, err.Error() + "; use --to to send it to another one"
 	}
