@@ -282,7 +282,7 @@ func TestMistakes(t *testing.T) {
 		{"no cosmos", valid("THROTTLE_STORE=cosmos"), "COSMOS_CONNECTION_STRING", "is missing"},
 		{"cosmos twice", valid("COSMOS_CONNECTION_STRING="+cosmoString, "COSMOS_ENDPOINT=https://acc.documents.azure.com"), "COSMOS_CONNECTION_STRING", "and COSMOS_ENDPOINT are both set"},
 		{"cosmos database", valid("COSMOS_CONNECTION_STRING=" + cosmoString + "Database=x"), "COSMOS_CONNECTION_STRING", "setting of its own"},
-		{"cosmos key", valid("COSMOS_CONNECTION_STRING=AccountEndpoint=https://a/;AccountKey=??"), "COSMOS_CONNECTION_STRING", "not base64"},
+		{"cosmos key", valid("COSMOS_CONNECTION_STRING=AccountEndpoint=https://a/;AccountKey=??"), "COSMOS_CONNECTION_STRING", "with a key in base64"},
 		{"cosmos endpoint", valid("THROTTLE_STORE=cosmos", "COSMOS_ENDPOINT=acc"), "COSMOS_ENDPOINT", "documents.azure.com"},
 		{"cosmos name", valid("COSMOS_DATABASE=a/b"), "COSMOS_DATABASE", `"a/b"`},
 

@@ -16,7 +16,6 @@ package cosmoslease
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -59,24 +58,10 @@ func WithKey(connectionString string) (Account, error) {
 	}
 
 	endpoint, key := parts["accountendpoint"], parts["accountkey"]
-	switch {
-	case endpoint == "":
-		return Account{}, errors.New("has no AccountEndpoint: copy the whole string")
-	case key == "":
-		return Account{}, errors.New("has no AccountKey: copy the whole string")
-	case !address.MatchString(endpoint): // which may be a secret in the wrong place
-		return Account{}, errors.New(
-			"has an AccountEndpoint that is not an address like https://ACCOUNT.documents.azure.com:443/",
-		)
-	}
-
-	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
-		return Account{}, errors.New("has an AccountKey that is not base64: copy the whole string")
-	}
-
 	credential, err := azcosmos.NewKeyCredential(key)
-	if err != nil {
-		return Account{}, fmt.Errorf("has a wrong AccountKey: %w", err)
+	if err != nil || key == "" || !address.MatchString(endpoint) { // which may hold a secret in the wrong place
+		return Account{}, errors.New("is incomplete or malformed: must be AccountEndpoint=https://ACCOUNT.documents.azure.com:443/;" +
+			"AccountKey=KEY, with a key in base64: copy the whole string (portal: Cosmos DB account > Keys)")
 	}
 
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {

@@ -189,9 +189,7 @@ func checkToken(t tester, s *suite) {
 	var last int64
 	grown := func(after string, l lease.Lease) {
 		t.Helper()
-		if l.Token <= last {
-			t.Errorf("token %d after %s, the one before was %d", l.Token, after, last)
-		}
+		errorIf(t, l.Token <= last, "token %d after %s, the one before was %d", l.Token, after, last)
 		last = l.Token
 	}
 
@@ -275,9 +273,7 @@ func sameGrant(t tester, a, b lease.Lease) {
 	t.Helper()
 	extended := b
 	b.Note, b.Until, b.Frees, b.Version = a.Note, a.Until, a.Frees, a.Version // nothing else may differ
-	if a != b {
-		t.Errorf("Extend turned the grant %+v into %+v", a, extended)
-	}
+	errorIf(t, a != b, "Extend turned the grant %+v into %+v", a, extended)
 }
 
 // Release frees the key at once, any number of times, and for good.
@@ -289,9 +285,7 @@ func checkRelease(t tester, s *suite) {
 	release(t, a, l, "again")
 	next, prev := replace(t, b, "key", "")
 	wantRecord(t, "after Release", prev, l, "kept", 0)
-	if next.ID == l.ID {
-		t.Errorf("two grants have the ID %q", l.ID)
-	}
+	errorIf(t, next.ID == l.ID, "two grants have the ID %q", l.ID)
 }
 
 var notes = []string{
@@ -309,9 +303,7 @@ func checkNotes(t tester, s *suite) {
 		l = extend(t, a, l, "other", long)
 		l = extend(t, a, l, note, long)
 		wantRecord(t, "after Extend", refused(t, b, key).Record, l, note, long)
-		if l.Note != note {
-			t.Errorf("the lease has the note %q, want %q", l.Note, note)
-		}
+		errorIf(t, l.Note != note, "the lease has the note %q, want %q", l.Note, note)
 
 		release(t, a, l, note)
 		_, prev := replace(t, b, key, "")
@@ -407,18 +399,14 @@ func checkBreak(t tester, s *suite) {
 	breakUp(t, other, "held", seen(&broken, "left behind"))
 
 	wantRecord(t, "next of Break", broken, l, "window", long)
-	if broken.Now.Before(broken.Written) {
-		t.Errorf("next of Break saw a record of the future: %+v", broken)
-	}
+	errorIf(t, broken.Now.Before(broken.Written), "next of Break saw a record of the future: %+v", broken)
 
 	lost(t, holder, l)
 	release(t, holder, l, "stale")
 
 	taken, prev := replace(t, other, "held", "next")
 	wantRecord(t, "after Break", prev, l, "left behind", 0)
-	if taken.Token <= l.Token {
-		t.Errorf("token %d after %d, whose lease was broken", taken.Token, l.Token)
-	}
+	errorIf(t, taken.Token <= l.Token, "token %d after %d, whose lease was broken", taken.Token, l.Token)
 
 	lost(t, holder, l)
 	release(t, holder, l, "stale")
@@ -526,9 +514,7 @@ func checkRead(t tester, s *suite) {
 func read(t tester, store lease.Store, key string) lease.Record {
 	t.Helper()
 	r, err := store.Read(t.Context(), key)
-	if err != nil {
-		t.Fatalf("Read(%q): %v", key, err)
-	}
+	fatalIf(t, err != nil, "Read(%q): %v", key, err)
 
 	return r
 }
@@ -540,9 +526,7 @@ func checkEndedContext(t tester, s *suite) {
 	cancel()
 	ends := func(call string, err error) {
 		t.Helper()
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%s with a cancelled context: %v, want context.Canceled", call, err)
-		}
+		errorIf(t, !errors.Is(err, context.Canceled), "%s with a cancelled context: %v, want context.Canceled", call, err)
 	}
 
 	_, err := store.Acquire(ended, "key", long, with("ended"))

@@ -271,9 +271,7 @@ func checkLocalClock(t tester, s *suite) {
 func repeat(t tester, w Wire) int {
 	t.Helper()
 	n, err := w.Repeat(t.Context())
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	fatalIf(t, err != nil, "%v", err)
 
 	return n
 }

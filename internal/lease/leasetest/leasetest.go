@@ -274,11 +274,25 @@ func via(t tester, w Wire) lease.Store {
 func opened(t tester, open func() (lease.Store, error)) lease.Store {
 	t.Helper()
 	store, err := open()
-	if err != nil {
-		t.Fatalf("open a store: %v", err)
-	}
+	fatalIf(t, err != nil, "open a store: %v", err)
 
 	return store
+}
+
+// errorIf has the check fail if something is wrong, and go on.
+func errorIf(t tester, wrong bool, format string, args ...any) {
+	t.Helper()
+	if wrong {
+		t.Errorf(format, args...)
+	}
+}
+
+// fatalIf has the check fail and end if something is wrong.
+func fatalIf(t tester, wrong bool, format string, args ...any) {
+	t.Helper()
+	if wrong {
+		t.Fatalf(format, args...)
+	}
 }
 
 // with is a next that leaves note.
@@ -305,9 +319,7 @@ func unasked(t tester) func(lease.Record) (string, error) {
 func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease.Lease {
 	t.Helper()
 	l, err := s.Acquire(t.Context(), key, ttl, with(note))
-	if err != nil {
-		t.Fatalf("Acquire(%q) of a free key: %v", key, err)
-	}
+	fatalIf(t, err != nil, "Acquire(%q) of a free key: %v", key, err)
 
 	return l
 }
@@ -316,9 +328,7 @@ func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease
 func replace(t tester, s lease.Store, key, note string) (l lease.Lease, prev lease.Record) {
 	t.Helper()
 	l, err := s.Acquire(t.Context(), key, long, seen(&prev, note))
-	if err != nil {
-		t.Fatalf("Acquire(%q) of a free key: %v", key, err)
-	}
+	fatalIf(t, err != nil, "Acquire(%q) of a free key: %v", key, err)
 
 	return l, prev
 }
@@ -326,25 +336,21 @@ func replace(t tester, s lease.Store, key, note string) (l lease.Lease, prev lea
 func extend(t tester, s lease.Store, l lease.Lease, note string, ttl time.Duration) lease.Lease {
 	t.Helper()
 	extended, err := s.Extend(t.Context(), l, note, ttl)
-	if err != nil {
-		t.Fatalf("Extend(%q) of a current lease: %v", l.Key, err)
-	}
+	fatalIf(t, err != nil, "Extend(%q) of a current lease: %v", l.Key, err)
 
 	return extended
 }
 
 func release(t tester, s lease.Store, l lease.Lease, note string) {
 	t.Helper()
-	if err := s.Release(t.Context(), l, note); err != nil {
-		t.Fatalf("Release(%q): %v", l.Key, err)
-	}
+	err := s.Release(t.Context(), l, note)
+	fatalIf(t, err != nil, "Release(%q): %v", l.Key, err)
 }
 
 func breakUp(t tester, s lease.Store, key string, next func(lease.Record) (string, error)) {
 	t.Helper()
-	if err := s.Break(t.Context(), key, next); err != nil {
-		t.Errorf("Break(%q): %v", key, err)
-	}
+	err := s.Break(t.Context(), key, next)
+	errorIf(t, err != nil, "Break(%q): %v", key, err)
 }
 
 // refused demands that key is held and returns what the refused are told.
@@ -352,9 +358,7 @@ func refused(t tester, s lease.Store, key string) *lease.HeldError {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), key, long, unasked(t))
 	held := asHeld(t, key, err)
-	if held == nil {
-		t.Fatalf("Acquire(%q) of a held key: %v, want a *HeldError", key, err)
-	}
+	fatalIf(t, held == nil, "Acquire(%q) of a held key: %v, want a *HeldError", key, err)
 
 	return held
 }
@@ -366,9 +370,7 @@ func refusedUntil(t tester, s lease.Store, l lease.Lease) *lease.HeldError {
 	tooLate := errors.New("free")
 	_, err := s.Acquire(t.Context(), l.Key, long, func(lease.Record) (string, error) { return "", tooLate })
 	held := asHeld(t, l.Key, err)
-	if held == nil && time.Now().Before(l.Until) {
-		t.Fatalf("Acquire(%q) of a held key: %v, want a *HeldError", l.Key, err)
-	}
+	fatalIf(t, held == nil && time.Now().Before(l.Until), "Acquire(%q) of a held key: %v, want a *HeldError", l.Key, err)
 
 	return held
 }
@@ -381,13 +383,9 @@ func asHeld(t tester, key string, err error) *lease.HeldError {
 		return nil
 	}
 
-	if !errors.Is(err, lease.ErrHeld) {
-		t.Errorf("a *HeldError is not ErrHeld")
-	}
+	errorIf(t, !errors.Is(err, lease.ErrHeld), "a *HeldError is not ErrHeld")
 
-	if held.Key != key {
-		t.Errorf("HeldError.Key is %q, want %q", held.Key, key)
-	}
+	errorIf(t, held.Key != key, "HeldError.Key is %q, want %q", held.Key, key)
 
 	return held
 }
@@ -395,9 +393,8 @@ func asHeld(t tester, key string, err error) *lease.HeldError {
 // lost demands that l is not current.
 func lost(t tester, s lease.Store, l lease.Lease) {
 	t.Helper()
-	if _, err := s.Extend(t.Context(), l, "stale", long); !errors.Is(err, lease.ErrLost) {
-		t.Errorf("Extend(%q) of a lease that is not current: %v, want ErrLost", l.Key, err)
-	}
+	_, err := s.Extend(t.Context(), l, "stale", long)
+	errorIf(t, !errors.Is(err, lease.ErrLost), "Extend(%q) of a lease that is not current: %v, want ErrLost", l.Key, err)
 }
 
 // waitOut takes key from its holder l, just granted or extended for s.short, as
@@ -428,9 +425,7 @@ func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string,
 				t.Errorf("key %q: the refused were told to wait %v longer than need be", l.Key, told.Sub(now))
 			}
 
-			if taken.Token <= l.Token {
-				t.Errorf("key %q: token %d after %d", l.Key, taken.Token, l.Token)
-			}
+			errorIf(t, taken.Token <= l.Token, "key %q: token %d after %d", l.Key, taken.Token, l.Token)
 
 			return taken
 		}
@@ -445,9 +440,7 @@ func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string,
 			told = held.Until
 		}
 
-		if !tried.Before(last) {
-			t.Fatalf("key %q is still held %v after its lease ended", l.Key, tried.Sub(l.Until))
-		}
+		fatalIf(t, !tried.Before(last), "key %q is still held %v after its lease ended", l.Key, tried.Sub(l.Until))
 	}
 }
 

@@ -45,7 +45,7 @@ type connections struct {
 
 // acquire returns a connection for one more link, once it is open. release takes it back.
 func (cs *connections) acquire(ctx context.Context) (*connection, error) {
-	c := cs.least()
+	c := cs.next()
 	var err error
 	select {
 	case <-c.ready:
@@ -61,28 +61,24 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-// least returns the connection with the fewest links, to which it adds one.
-func (cs *connections) least() *connection {
+// next returns a connection that has room for a link, which it adds.
+func (cs *connections) next() *connection {
 	at := cs.source.endpoint()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 
-	var least *connection
-	for _, c := range cs.all {
-		if c.at == at && c.ctx.Err() == nil && (least == nil || c.links < least.links) {
-			least = c
-		}
+	i := slices.IndexFunc(cs.all, func(c *connection) bool {
+		return c.at == at && c.ctx.Err() == nil && c.links < linksPerConnection
+	})
+	if i < 0 {
+		i = len(cs.all)
+		cs.all = append(cs.all, cs.source.newConnection())
+		cs.running.Go(cs.all[i].run)
 	}
 
-	if least == nil || least.links >= linksPerConnection {
-		least = cs.source.newConnection()
-		cs.all = append(cs.all, least)
-		cs.running.Go(least.run)
-	}
+	cs.all[i].links++
 
-	least.links++
-
-	return least
+	return cs.all[i]
 }
 
 // release ends the connection if it has no other link.
