@@ -32,10 +32,7 @@ var secondsClock = caslease.Clock{Resolution: time.Second, Skew: time.Second}
 
 func (s *seconds) store() lease.Store {
 	s.records, s.old = map[string]caslease.Record{}, map[string][]caslease.Record{}
-	service := caslease.Service{
-		ShouldRetry: func(_ context.Context, try int, _ error) bool { return s.lags && try < 5 },
-		Clock:       secondsClock,
-	}
+	service := caslease.Service{Clock: secondsClock}
 	if s.lags {
 		service.Latest = func(_ context.Context, key string) (caslease.Record, error) {
 			s.mu.Lock()

@@ -21,7 +21,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
 	"alertworker/internal/records"
@@ -29,8 +28,7 @@ import (
 
 // service describes Azure Blob Storage.
 var service = caslease.Service{
-	ShouldRetry: azure.ShouldRetry,
-	Clock:       caslease.Clock{Resolution: records.Resolution, Skew: time.Second},
+	Clock: caslease.Clock{Resolution: records.Resolution, Skew: time.Second},
 }
 
 // A Store keeps its records in one container. Use OpenETag or OpenNative.

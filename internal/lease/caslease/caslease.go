@@ -106,12 +106,6 @@ func (r Record) lease(key string, start time.Time, c Clock) lease.Lease {
 
 // A Service is what a Store has to know of the one that keeps its records.
 type Service struct {
-	// ShouldRetry says, perhaps after a pause, whether to repeat what failed with err
-	// at the try-th try, counted from 0: yes, at once, after a conflict; no
-	// after a few tries, when it is of no use, and when ctx ends first. Nil: lease.Retry, for a service whose errors are
-	// a lease.Failure wherever it gave an answer.
-	ShouldRetry func(ctx context.Context, try int, err error) bool
-
 	Clock Clock
 
 	// Latest is Records.Read of a service whose Read may return a record that was replaced already: what it returns
@@ -134,9 +128,6 @@ func New(r Records, s Service) *Store {
 	if latest == nil {
 		latest = r.Read
 	}
-	if s.ShouldRetry == nil {
-		s.ShouldRetry = lease.Retry
-	}
 	return &Store{r, s, latest}
 }
 
@@ -156,7 +147,7 @@ func (s *Store) Acquire(
 		switch {
 		case errors.Is(err, lease.ErrHeld):
 			return lease.Lease{}, err
-		case err != nil && s.service.ShouldRetry(ctx, try, err):
+		case err != nil && lease.Retry(ctx, try, err):
 			continue
 		case err != nil:
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
@@ -190,7 +181,7 @@ func (s *Store) Acquire(
 			return s.service.Clock.Granted(l, wrote, ttl), nil
 		case errors.Is(err, lease.ErrHeld):
 			return lease.Lease{}, err
-		case !s.service.ShouldRetry(ctx, try, err):
+		case !lease.Retry(ctx, try, err):
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 	}
@@ -227,7 +218,7 @@ func (s *Store) Read(ctx context.Context, key string) (lease.Record, error) {
 		if err == nil {
 			return r.Record, nil
 		}
-		if !s.service.ShouldRetry(ctx, try, err) {
+		if !lease.Retry(ctx, try, err) {
 			return lease.Record{}, fmt.Errorf("read the record of lease %q: %w", key, err)
 		}
 	}
@@ -262,7 +253,7 @@ func (s *Store) BreakRecord(ctx context.Context, key string, next func(lease.Rec
 			}
 		}
 
-		if !s.service.ShouldRetry(ctx, try, err) {
+		if !lease.Retry(ctx, try, err) {
 			return Record{}, fmt.Errorf("break lease %q: %w", key, err)
 		}
 	}
@@ -277,7 +268,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		switch {
 		case err == nil:
 			return version, nil
-		case !s.service.ShouldRetry(ctx, try, err):
+		case !lease.Retry(ctx, try, err):
 			return "", err
 		}
 
@@ -291,7 +282,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		case err == nil:
 			prev = now
 		default:
-			if try++; !s.service.ShouldRetry(ctx, try, err) {
+			if try++; !lease.Retry(ctx, try, err) {
 				return "", err
 			}
 		}

@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	errConflict = answered(lease.Conflict)
+	errConflict = &lease.Failure{Text: "conflict", Cause: lease.Conflict, Again: true}
 	errLost     = errors.New("no answer")
 )
 
@@ -135,14 +135,12 @@ func (s *service) remove(key string) {
 func (s *service) will(faults ...fault) { s.calls, s.faults = nil, faults }
 
 func (s *service) store() *caslease.Store {
-	service := caslease.Service{ShouldRetry: again, Clock: clock}
+	service := caslease.Service{Clock: clock}
 	if s.lags {
 		service.Latest = s.latest
 	}
 	return caslease.New(s, service)
 }
-
-func again(ctx context.Context, try int, err error) bool { return try < 5 && ctx.Err() == nil }
 
 func harness(s func() *service, store func(*service) lease.Store) leasetest.Harness {
 	return leasetest.Harness{
@@ -197,9 +195,9 @@ func TestMutants(t *testing.T) {
 		records     func(*service)
 		service     caslease.Service
 	}{
-		{"versions do not guard", "OneWinner", func(s *service) { s.unguarded = true }, caslease.Service{ShouldRetry: again, Clock: clock}},
-		{"the first write does not guard", "OneWinner", func(s *service) { s.blind = true }, caslease.Service{ShouldRetry: again, Clock: clock}},
-		{"a clock that counts seconds is taken for an exact one", "Expiry", func(*service) {}, caslease.Service{ShouldRetry: again}},
+		{"versions do not guard", "OneWinner", func(s *service) { s.unguarded = true }, caslease.Service{Clock: clock}},
+		{"the first write does not guard", "OneWinner", func(s *service) { s.blind = true }, caslease.Service{Clock: clock}},
+		{"a clock that counts seconds is taken for an exact one", "Expiry", func(*service) {}, caslease.Service{}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			leasetest.MustFail(t, harness(

@@ -10,14 +10,6 @@ import (
 	"alertworker/internal/lease/leasetest"
 )
 
-// answered is what a service answers that does not do what it is asked.
-type answered lease.Cause
-
-func (answered) Error() string                { return "answered" }
-func (a answered) Cause() lease.Cause         { return lease.Cause(a) }
-func (answered) Again() (time.Duration, bool) { return 0, true }
-func (answered) Hint(string) string           { return "" }
-
 // A wire is a leasetest.Wire between a store and a service in memory.
 type wire struct {
 	*service
@@ -135,7 +127,7 @@ func (w *wire) request(ctx context.Context, again, send func(context.Context) er
 		<-ctx.Done()
 		return ctx.Err()
 	case f.Answer != leasetest.AnswerNone:
-		return answered(lease.Busy)
+		return &lease.Failure{Text: "busy", Cause: lease.Busy, Again: true, After: f.Wait}
 	}
 	return errLost
 }

@@ -115,9 +115,8 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 			items.retention = c.Retention
 			items.home.Created = c.Created
 			service := caslease.Service{
-				ShouldRetry: azure.ShouldRetry,
-				Clock:       caslease.Clock{Resolution: time.Second, Skew: time.Second},
-				Latest:      items.Latest,
+				Clock:  caslease.Clock{Resolution: time.Second, Skew: time.Second},
+				Latest: items.Latest,
 			}
 			return caslease.New(items, service), nil
 		}

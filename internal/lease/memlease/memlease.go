@@ -6,7 +6,6 @@ package memlease
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -28,14 +27,14 @@ const (
 )
 
 // errConflict says that a record has changed since it was read.
-var errConflict = errors.New("the record has changed")
+var errConflict = &lease.Failure{Text: "the record has changed", Cause: lease.Conflict, Again: true}
 
 // errFull says that no record can be dropped for another one.
-var errFull = fmt.Errorf(
+var errFull = lease.NewWrong(fmt.Sprintf(
 	"the memory store is full: it has %d records, and all of them may still keep an alert from being repeated; use "+
 		"blob or cosmos for so many devices (THROTTLE_STORE)",
 	maxRecords,
-)
+))
 
 // A Store keeps one record for every key, until it was free for the retention.
 // Its clock is the process's monotonic clock. Use New or Keeping.
@@ -64,10 +63,7 @@ func Keeping(retention time.Duration) *Store {
 		writes:    start.UnixNano(),
 	}
 
-	again := func(ctx context.Context, _ int, err error) bool {
-		return errors.Is(err, errConflict) && ctx.Err() == nil
-	}
-	return &Store{caslease.New(m, caslease.Service{ShouldRetry: again}), m}
+	return &Store{caslease.New(m, caslease.Service{}), m}
 }
 
 // A memory is a [caslease.Records].
