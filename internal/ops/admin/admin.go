@@ -121,6 +121,7 @@ func New(o Options) *Admin {
 		Options:    o,
 		facts:      o.Rules.Facts(),
 		starting:   o.Worker == nil,
+		history:    newHistory(time.Now()),
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),
 		duties:     newShared(o.Duties),
@@ -186,7 +187,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	isDevice, isSilences := strings.HasPrefix(path, "/devices"), path == "/silences" || strings.HasPrefix(path, "/silences/")
 
 	switch {
-	case a.starting && (isDevice || isSilences && a.Silences == nil):
+	case a.starting && (isDevice || isSilences):
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
 		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
 	case isDevice:

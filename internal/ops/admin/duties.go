@@ -47,6 +47,3 @@ const maxCause = 120
 
 // cause is a run's detail in one line: a sentence begins with its cause, and an error ends in it.
 func cause(detail string) string { return humanize.Middle(humanize.OneLine(detail), maxCause) }
-
-// isBad reports whether somebody should read how a run ended.
-func isBad(o leader.Outcome) bool { return o == leader.Failed || o == leader.Reported }

@@ -14,12 +14,17 @@ import (
 // minutes is how far back the plots go.
 const minutes = 60
 
-// A history has the counts of each of the last minutes, by the wall clock. Its zero value has none.
+// A history has the counts of each of the last minutes, by the wall clock.
 type history struct {
 	minute int64            // the current one, since 1970
 	before totals           // at its start
 	done   map[int64]totals // in each minute before it
 	recent []sample         // of about the last 60 s, the latest last
+}
+
+// newHistory returns one that begins in the minute of now: what was counted before is part of that.
+func newHistory(now time.Time) history {
+	return history{minute: minuteOf(now), done: map[int64]totals{}}
 }
 
 // A sample is the counters at one moment.
@@ -36,10 +41,6 @@ func (h *history) add(now time.Time, t totals) {
 
 	h.recent = append(h.recent, sample{now, t})
 	minute := minuteOf(now)
-	if h.done == nil {
-		h.minute, h.done = minute, map[int64]totals{} // what was counted before is part of it
-	}
-
 	if minute != h.minute {
 		h.done[h.minute] = t.minus(h.before)
 		h.minute, h.before = minute, t

@@ -41,7 +41,6 @@ var (
 		"css":     func() template.CSS { return template.CSS(pageCSS) },
 		"js":      func() template.JS { return template.JS(pageJS) },
 		"about":   about,
-		"bad":     isBad,
 		"capital": humanize.Capital,
 		"cause":   cause,
 		"class":   func(s status.State) string { return states[s].class },
@@ -53,7 +52,6 @@ var (
 		"some":    humanize.Some,
 		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
 		"span":    humanize.Span,
-		"split":   func(path string) []string { return strings.Split(path, "/") },
 		"took":    func(seconds float64) string { return humanize.Span(time.Duration(seconds * float64(time.Second))) },
 		"until":   until,
 	}).Parse(pageHTML))
@@ -301,8 +299,7 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	}
 }
 
-// receiverRows returns receivers as all replicas see them: one is down if it is for any, and tried again when the first
-// of these does.
+// receiverRows returns receivers as all replicas see them: one is down if it is for any.
 func receiverRows(all []Snapshot) (rows []*receiverRow) {
 	byName := map[string]*receiverRow{}
 	for _, s := range all {
@@ -314,14 +311,10 @@ func receiverRows(all []Snapshot) (rows []*receiverRow) {
 			}
 
 			row.Taken, row.Waiting = row.Taken+to.Taken, row.Waiting+to.Waiting
-			if !to.Down {
-				continue
-			}
-
-			if !row.Down || to.Retry.Before(row.Retry) {
+			if to.Down {
 				row.Down, row.Fault, row.Retry = true, to.Fault, to.Retry
+				row.On = append(row.On, shortName(s.Replica))
 			}
-			row.On = append(row.On, shortName(s.Replica))
 		}
 	}
 

@@ -22,7 +22,7 @@ func TestSilences(t *testing.T) {
 	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
 	cache := muting.NewCache(store, zap.NewNop())
 	a := admin.New(admin.Options{
-		Token: "secret", Silences: cache, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
+		Token: "secret", Worker: &fakeWorker{}, Silences: cache, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
 		Status: func() status.Report { return status.Report{} },
 		Rules:  rules.Set{Rules: []rules.Rule{{Name: "hot", Levels: []rules.Level{{Limit: 80}}}}},
 	})
@@ -106,7 +106,7 @@ func TestMuteTimesAreListed(t *testing.T) {
 	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
 	hot := rules.Rule{Name: "hot", Resolved: true, Levels: []rules.Level{{Limit: 80}}}
 	a := admin.New(admin.Options{
-		Token: "secret", Silences: muting.NewCache(store, zap.NewNop()), Recorder: &admin.Recorder{}, Log: zap.NewNop(),
+		Token: "secret", Worker: &fakeWorker{}, Silences: muting.NewCache(store, zap.NewNop()), Recorder: &admin.Recorder{}, Log: zap.NewNop(),
 		Status: func() status.Report { return status.Report{} },
 		Rules:  rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Device: "lab-*", Times: always}}},
 	})

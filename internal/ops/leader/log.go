@@ -20,21 +20,21 @@ const (
 
 // A Status is the state of the duties, as any replica can read it.
 type Status struct {
-	Leader string    `json:"leader,omitempty"` // the replica that leads; empty if none does
-	Term   int64     `json:"term,omitzero"`    // the current or last one, as in the leader's log
-	Since  time.Time `json:"since,omitzero"`   // when it began, by the store's clock
-	Runs   []Run     `json:"runs"`             // the last ten of each duty, latest last
+	Leader string    // the replica that leads; empty if none does
+	Term   int64     // the current or last one, as in the leader's log
+	Since  time.Time // when it began, by the store's clock
+	Runs   []Run     // the last ten of each duty, latest last
 }
 
 // A Run is one attempt at a duty. Details may be truncated. Its times are by the replica's wall clock.
 type Run struct {
-	Duty    string    `json:"duty"`
-	Term    int64     `json:"term"`              // in which it began
-	Replica string    `json:"replica,omitempty"` // that led; empty if that was in an earlier term
-	Start   time.Time `json:"start"`             // to the second
-	Seconds float64   `json:"seconds"`           // that it took, to the millisecond
-	Outcome Outcome   `json:"outcome"`
-	Detail  string    `json:"detail,omitempty"` // the report or the error
+	Duty    string
+	Term    int64     // in which it began
+	Replica string    // that led; empty if that was in an earlier term
+	Start   time.Time // to the second
+	Seconds float64   // that it took, to the millisecond
+	Outcome Outcome
+	Detail  string // the report or the error
 }
 
 // An Outcome says how a Run ended.
@@ -54,7 +54,9 @@ const (
 func (o Outcome) String() string {
 	return [...]string{"begun", "done", "failed", "interrupted", "reported a failure"}[o]
 }
-func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// IsBad reports whether somebody should read how a run ended.
+func (o Outcome) IsBad() bool { return o == Failed || o == Reported }
 
 // ReadStatus reads the last leader's note under key. It costs as much as a refused Acquire.
 func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) {

@@ -257,9 +257,24 @@ func (m *Monitor) logChanges() {
 		}
 
 		r.Problem = p
-		if !now.Before(r.next) {
-			m.logProblem(r, now)
+		if now.Before(r.next) {
+			continue
 		}
+
+		msg, log := words[p.By].begin, m.log.Error
+		if p.By == ByRules {
+			msg += ": " + p.What
+		}
+		if r.pause > 0 {
+			msg = "still: " + msg
+		}
+		if !p.isOurs() {
+			log = m.log.Warn // the others may be well, or nothing is wrong here
+		}
+
+		r.pause = min(max(remindFirst, 2*r.pause), remindLast)
+		r.next = now.Add(r.pause)
+		log(msg, field("receiver", p.Receiver), zap.String("for", p.Lasts(now)), field("error", p.Why), zap.String("effect", p.Effect))
 	}
 
 	for key, r := range m.reported {
@@ -272,27 +287,6 @@ func (m *Monitor) logChanges() {
 			m.log.Info(words[r.By].end, field("receiver", r.Receiver), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))
 		}
 	}
-}
-
-// logProblem logs a problem, and says when it does so again.
-func (m *Monitor) logProblem(r *reported, now time.Time) {
-	msg := words[r.By].begin
-	if r.By == ByRules {
-		msg += ": " + r.What
-	}
-	if r.pause > 0 {
-		msg = "still: " + msg
-	}
-
-	r.pause = min(max(remindFirst, 2*r.pause), remindLast)
-	r.next = now.Add(r.pause)
-
-	log := m.log.Error
-	if !r.isOurs() {
-		log = m.log.Warn // the others may be well, or nothing is wrong here
-	}
-
-	log(msg, field("receiver", r.Receiver), zap.String("for", r.Lasts(now)), field("error", r.Why), zap.String("effect", r.Effect))
 }
 
 // field is one of a line in the log, unless its text is empty.
