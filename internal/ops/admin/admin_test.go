@@ -842,7 +842,7 @@ func TestDuties(t *testing.T) {
 				{Duty: "chore-2", Term: 16, Replica: "second", Start: now.Add(-90 * time.Minute), Outcome: leader.Failed, Detail: "no <room>"},
 			},
 		}
-		check("leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1")
+		check("leader: me, for 63 min", "chore-1", "chore-2", "no &lt;room&gt;")
 
 		down = errors.New("connection refused")
 		check("last known leader: me", "The throttle store does not respond: this is the state 60 s ago.", "chore-2")

@@ -36,7 +36,7 @@ func TestInABrowser(t *testing.T) {
 	w := newWorld(t, func(o *admin.Options) {
 		o.Duties = func(context.Context) (leader.Status, error) {
 			return leader.Status{Leader: o.Replica, Since: time.Now().Add(-11 * time.Minute), Runs: []leader.Run{
-				{Duty: "sweep", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Seconds: 4, Outcome: leader.Failed, Detail: "list records: service unavailable"},
+				{Duty: "incidents", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Seconds: 4, Outcome: leader.Failed, Detail: "list records: service unavailable"},
 				{Duty: "sweep", Replica: o.Replica, Start: time.Now().Add(-2 * time.Hour), Seconds: 1.4, Outcome: leader.Done, Detail: "deleted 1,204 records"},
 			}}, nil
 		}

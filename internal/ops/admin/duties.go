@@ -2,7 +2,6 @@ package admin
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"alertworker/internal/humanize"
@@ -13,7 +12,7 @@ type dutiesView struct {
 	Old    string // how old this is, if the store does not respond
 	Leader string
 	Led    time.Duration // for how long the leader has led
-	Runs   []leader.Run  // the latest first, of each duty the last one, or all
+	Runs   []leader.Run  // the last of each duty, the latest first
 }
 
 // dutiesView returns the duties for the page, nil if there are none.
@@ -27,18 +26,8 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		Old:    aged("The throttle store", at, time.Now(), err),
 		Leader: d.Leader,
 		Led:    max(time.Second, at.Sub(d.Since)),
-		Runs:   slices.Clone(d.Runs),
+		Runs:   d.Runs,
 	}
-	slices.Reverse(v.Runs)
-	if !r.URL.Query().Has("all") {
-		seen := map[string]bool{}
-		v.Runs = slices.DeleteFunc(v.Runs, func(run leader.Run) bool {
-			isOlder := seen[run.Duty]
-			seen[run.Duty] = true
-			return isOlder
-		})
-	}
-
 	return v
 }
 

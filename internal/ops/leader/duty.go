@@ -91,7 +91,7 @@ func (r *Scheduler) Run(ctx context.Context) { r.elector.Run(ctx, r.lead) }
 // Leading returns the token of the current term, if this replica leads.
 func (r *Scheduler) Leading() (term int64, ok bool) { return r.elector.Leading() }
 
-// Failures returns how many runs of each duty have failed in a row, whoever led, at most 10; all are 0
+// Failures returns how many runs of each duty have failed in a row, whoever led; all are 0
 // unless this replica leads. Runs that were interrupted because a leader stopped do not count.
 func (r *Scheduler) Failures() map[string]int {
 	_, leading := r.Leading()
@@ -101,7 +101,7 @@ func (r *Scheduler) Failures() map[string]int {
 	for _, d := range r.Duties {
 		all[d.Name] = 0
 		if leading {
-			all[d.Name] = r.note.Duties[d.Name].failures()
+			all[d.Name] = r.note.Duties[d.Name].Failed
 		}
 	}
 
@@ -199,9 +199,8 @@ func (r *Scheduler) Record(duty string, start time.Time, outcome Outcome, detail
 		return
 	}
 
-	done := runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: outcome, Detail: detail}
 	h := r.note.Duties[duty]
-	h.Runs = append(slices.Clip(last(h.Runs, maxRuns-1)), done)
+	h.ended(runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: outcome, Detail: detail})
 	r.note.Duties[duty] = h
 	r.term.SetNote(r.note.String())
 }
@@ -226,8 +225,11 @@ func (r *Scheduler) run(ctx context.Context, t *Term, a *scheduled) {
 	start := time.Now()
 	done := runNote{Term: t.Token, Start: start}
 	h := r.history(a.Name)
-	before := last(h.Runs, maxRuns-1)
-	h.Runs = append(slices.Clip(before), done)
+	if len(h.Runs) > 0 && h.Runs[len(h.Runs)-1].Outcome == Begun { // its leader died
+		h.Failed++
+	}
+
+	h.Runs = []runNote{done}
 	r.record(t, a.Name, h)
 
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
@@ -269,6 +271,6 @@ func (r *Scheduler) run(ctx context.Context, t *Term, a *scheduled) {
 		a.at = time.Now().Add(backoff.Delay(a.tries, firstRetry, maxRetry))
 	}
 
-	h.Runs = append(slices.Clip(before), done)
+	h.ended(done)
 	r.record(t, a.Name, h)
 }

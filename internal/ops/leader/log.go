@@ -13,17 +13,14 @@ import (
 	"alertworker/internal/lease"
 )
 
-const (
-	maxRuns = 10  // recorded for each duty
-	maxMark = 256 // bytes, as JSON
-)
+const maxMark = 256 // bytes, as JSON
 
 // A Status is the state of the duties, as any replica can read it.
 type Status struct {
 	Leader string    // the replica that leads; empty if none does
 	Term   int64     // the current or last one, as in the leader's log
 	Since  time.Time // when it began, by the store's clock
-	Runs   []Run     // the last ten of each duty, latest last
+	Runs   []Run     // the last of each duty, the latest first
 }
 
 // A Run is one attempt at a duty. Details may be truncated. Its times are by the replica's wall clock.
@@ -72,20 +69,20 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	}
 
 	for name, d := range n.Duties {
-		for _, run := range d.Runs {
-			run.Duty = name
-			if run.Term == r.Token {
-				run.Replica = n.Leader
-			}
-
-			status.Runs = append(status.Runs, Run(run))
+		if len(d.Runs) == 0 {
+			continue
 		}
+
+		run := Run(d.Runs[len(d.Runs)-1])
+		run.Duty = name
+		if run.Term == r.Token {
+			run.Replica = n.Leader
+		}
+
+		status.Runs = append(status.Runs, run)
 	}
 
-	slices.SortFunc(
-		status.Runs,
-		func(x, y Run) int { return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.Duty, y.Duty)) },
-	)
+	slices.SortFunc(status.Runs, func(x, y Run) int { return cmp.Or(y.Start.Compare(x.Start), cmp.Compare(x.Duty, y.Duty)) })
 	return status, nil
 }
 
@@ -98,9 +95,10 @@ type note struct {
 
 // A history is what the note has about one duty.
 type history struct {
-	Last int64     `json:"last,omitempty"` // when it was last due and settled, Unix seconds
-	Mark string    `json:"mark,omitempty"` // see Call
-	Runs []runNote `json:"runs,omitempty"` // latest last, without Duty and Replica
+	Last   int64     `json:"last,omitempty"`   // when it was last due and settled, Unix seconds
+	Mark   string    `json:"mark,omitempty"`   // see Call
+	Runs   []runNote `json:"runs,omitempty"`   // the last one, without Duty and Replica; version 1.0 kept ten, the latest last
+	Failed int       `json:"failed,omitempty"` // runs that failed in a row; those that were interrupted do not count
 }
 
 // A runNote is what a Run is in a note: an array.
@@ -131,9 +129,6 @@ func parseNote(s string) (n note) {
 	return n
 }
 
-// last returns the last n of list.
-func last[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
-
 // String returns n in at most lease.MaxNote: it truncates the longest names and details until they fit.
 func (n *note) String() string {
 	for limit := 515; ; limit -= 4 { // to 3, the least that Middle takes
@@ -159,17 +154,13 @@ func storable(mark string) string {
 	return mark
 }
 
-// failures returns how many of the last runs have failed in a row. Interrupted runs do not count, nor
-// does the last one while it is in progress; those whose replica died do.
-func (d history) failures() (n int) {
-	for i, r := range slices.Backward(d.Runs) {
-		switch {
-		case r.Outcome == Done, r.Outcome == Reported:
-			return n
-		case r.Outcome == Failed, r.Outcome == Begun && i < len(d.Runs)-1:
-			n++
-		}
+// ended adds a run that has ended.
+func (d *history) ended(run runNote) {
+	d.Runs = []runNote{run}
+	switch run.Outcome {
+	case Done, Reported:
+		d.Failed = 0
+	case Failed:
+		d.Failed++
 	}
-
-	return n
 }
