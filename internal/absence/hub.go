@@ -1,8 +1,6 @@
 package absence
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -145,18 +143,6 @@ func (w *Watch) tellOfHub(rule int, until int64) {
 			Outage:   &Outage{Devices: w.inHub().Devices},
 		})
 	}
-}
-
-// byLimit returns the indices of rules, of those with the shortest limits first.
-func byLimit(rules []Rule) []int {
-	order := make([]int, len(rules))
-	for i := range order {
-		order[i] = i
-	}
-
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rules[a].Limit, rules[b].Limit) })
-
-	return order
 }
 
 // setOutage replaces what the next owner knows of the hub.

@@ -175,31 +175,23 @@ func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 		switch {
 		case h.Time == 0:
 		case until >= w.forgetAt(rule, h):
-			w.forget(rule, device, until)
+			of := w.roster.Name(device)
+			w.log.Info(
+				"device silent longer than forget: no longer monitored",
+				zap.Stringer("device", of),
+				zap.String("rule", w.rules[rule].Rule),
+				zap.Time("heard", time.UnixMilli(h.Time).UTC()),
+			)
+			w.forgotten(rule, of, until)
+			if w.roster.Forget(device, rule) {
+				w.alarms.Unwatched(of)
+			}
 		default:
 			unproven = unproven || now.UnixMilli() >= w.forgetAt(rule, h)
 		}
 	}
 
 	return unproven
-}
-
-// forget has a rule expect nothing more of a device, which sent nothing until a time, in Unix ms.
-func (w *Watch) forget(rule, device int, proven int64) {
-	of := w.roster.Name(device)
-	heard := w.roster.Heard(device, rule).Time
-
-	w.log.Info(
-		"device silent longer than forget: no longer monitored",
-		zap.Stringer("device", of),
-		zap.String("rule", w.rules[rule].Rule),
-		zap.Time("heard", time.UnixMilli(heard).UTC()),
-	)
-
-	w.forgotten(rule, of, proven)
-	if w.roster.Forget(device, rule) {
-		w.alarms.Unwatched(of)
-	}
 }
 
 // forgotten ends the silence of a device or sensor at a time, in Unix ms, if it has one.

@@ -9,6 +9,7 @@
 package absence
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -153,9 +154,15 @@ type Proof struct {
 // New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. hub is what alarms about
 // the whole hub have for a device, empty if those are another partition's.
 func New(rules []Rule, alarms Alarms, hub string, file *roster.File, log *zap.Logger) *Watch {
+	order := make([]int, len(rules))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rules[a].Limit, rules[b].Limit) })
+
 	return &Watch{
 		rules:  rules,
-		order:  byLimit(rules),
+		order:  order,
 		alarms: alarms,
 		hub:    hub,
 		file:   file,
@@ -483,10 +490,23 @@ func (w *Watch) reach(at roster.Place) {
 }
 
 // dawn has deadlines start anew at an event before which nothing at all has come for as long as a device may be silent,
-// if that is untold of several: nobody could ask the hub meanwhile, and it was not each of its devices that was down.
+// if several that are watched have no alarm: nobody could ask the hub meanwhile, and it was not each of its devices that
+// was down.
 func (w *Watch) dawn(from int64, at roster.Place) {
 	for rule := range w.rules {
-		if at.Time-from >= w.rules[rule].Limit.Milliseconds() && w.withoutAlarm(rule) > 1 {
+		if at.Time-from < w.rules[rule].Limit.Milliseconds() {
+			continue
+		}
+
+		withoutAlarm := 0
+		for device := range w.roster.Len() {
+			of := w.roster.Name(device)
+			if of.Name == "" && !w.isOpen(key{rule, of}) && w.roster.Heard(device, rule).Expected() {
+				withoutAlarm++
+			}
+		}
+
+		if withoutAlarm > 1 {
 			w.roster.Restart(rule, at)
 		}
 	}
@@ -496,18 +516,6 @@ func (w *Watch) dawn(from int64, at roster.Place) {
 func (w *Watch) isOpen(k key) bool {
 	_, open := w.open[k]
 	return open
-}
-
-// withoutAlarm returns how many devices are watched by a rule and have no alarm.
-func (w *Watch) withoutAlarm(rule int) (n int) {
-	for device := range w.roster.Len() {
-		of := w.roster.Name(device)
-		if of.Name == "" && !w.isOpen(key{rule, of}) && w.roster.Heard(device, rule).Expected() {
-			n++
-		}
-	}
-
-	return n
 }
 
 // end ends the silence of a device or sensor that is heard, if it has one by that rule which is about an earlier event.

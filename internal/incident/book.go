@@ -149,47 +149,36 @@ func wrap(g Group, err error) error {
 type Listed struct {
 	Group  Group
 	Record Record
+	Age    time.Duration // since it was written
 }
 
 // Open returns the records of incidents that run, or are over and not closed: at most so many, and whether that is all.
 func (b *Book) Open(ctx context.Context, most int) (open []Listed, all bool, err error) {
-	return b.list(ctx, most, func(s State, _ time.Duration) bool { return s == Running || s == Over })
-}
-
-// Overdue returns the records of incidents that have been over for longer than age, and are not closed: at most so many.
-func (b *Book) Overdue(ctx context.Context, age time.Duration, most int) ([]Listed, error) {
-	all, _, err := b.list(ctx, most, func(s State, since time.Duration) bool { return s == Over && since > age })
-	return all, err
-}
-
-// list returns the records whose state, which they have had for at least so long, is wanted: at most so many, and whether
-// that is all.
-func (b *Book) list(ctx context.Context, most int, wanted func(State, time.Duration) bool) (found []Listed, all bool, err error) {
 	for page, err := range records.Pages(ctx, b.Store, b.Prefix) {
 		if err != nil {
 			return nil, false, fmt.Errorf("list incidents: %w", err)
 		}
 
 		for _, there := range page {
-			if !b.owns(there.Name) || !wanted(stateOf(there), there.Age()) {
+			if !b.owns(there.Name) || !stateOf(there).isOpen() {
 				continue
 			}
 
-			if len(found) == most {
-				return found, false, nil
+			if len(open) == most {
+				return open, false, nil
 			}
 
-			l, err := b.open(ctx, there.Name)
+			c, err := b.open(ctx, there.Name)
 			if err != nil {
 				return nil, false, err
 			}
-			if wanted(l.Record.State, there.Age()) {
-				found = append(found, l)
+			if c.Record.State.isOpen() {
+				open = append(open, Listed{c.Group, c.Record, there.Age()})
 			}
 		}
 	}
 
-	return found, true, nil
+	return open, true, nil
 }
 
 // owns reports whether a record of this name, which begins with Prefix, is one of b's.
@@ -199,21 +188,20 @@ func (b *Book) owns(name string) bool { return !strings.Contains(name[len(b.Pref
 func stateOf(there records.Record) State { return State(there.Values[stateValue]) }
 
 // open reads a record that was listed. One that is gone, or damaged, is zero.
-func (b *Book) open(ctx context.Context, name string) (l Listed, err error) {
+func (b *Book) open(ctx context.Context, name string) (c content, err error) {
 	there, err := b.Store.Read(ctx, name, maxRecord)
 	if errors.Is(err, records.ErrNotFound) {
-		return Listed{}, nil
+		return content{}, nil
 	}
 	if err != nil {
-		return Listed{}, fmt.Errorf("read an incident: %w", err)
+		return content{}, fmt.Errorf("read an incident: %w", err)
 	}
 
-	var c content
 	if json.Unmarshal(there.Content, &c) != nil {
-		return Listed{}, nil
+		return content{}, nil
 	}
 
-	return Listed(c), nil
+	return c, nil
 }
 
 // A Swept counts what Sweep has changed.

@@ -15,6 +15,8 @@ const (
 	Closed  State = "closed"  // they have
 )
 
+func (s State) isOpen() bool { return s == Running || s == Over }
+
 // A Record is what is known of the latest incident of a group. It is a value: what changes it returns another one.
 type Record struct {
 	ID      string           `json:"id"` // of the incident; empty if there was none

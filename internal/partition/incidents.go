@@ -130,82 +130,56 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 	return &about, nil
 }
 
-// An IncidentBook also finds incidents that run, and those that have been over for long: see incident.Book.
+// An IncidentBook also finds incidents that run, or are over and not closed: see incident.Book.
 type IncidentBook interface {
 	Incidents
 	Open(ctx context.Context, most int) (open []incident.Listed, all bool, err error)
-	Overdue(ctx context.Context, age time.Duration, most int) ([]incident.Listed, error)
 }
 
-// The owner of the first partition, which every hub has, sends the ends of incidents that are nobody's: all their members
-// were of a partition that is no more.
 const (
-	firstPartition = "0"
-	overdueFirst   = 5 * time.Minute
-	overdueEvery   = time.Hour
-	overdueAfter   = time.Hour // that an incident is over and its end is not settled
-	overdueAtOnce  = 1000
+	firstPartition = "0" // every hub has it
+	adoptEvery     = time.Hour
+	adoptAtOnce    = 1000
 )
 
-// adopt has the records written that say of members which this owner has not found, as after its ledger was lost: nobody
-// else would take them out.
+// adopt looks after incidents that nobody else would end, now and every hour until s.ctx ends. What records say of members
+// that this owner has not found, as after its ledger was lost, is taken out. And the owner of the first partition sends
+// the ends of those that have been over for so long that all their members were of a partition that is no more.
 func (s *Stream) adopt() {
 	if !s.config.Evaluator.hasIncidents() {
 		return
 	}
 
-	all, _, err := s.config.Incidents.Open(s.ctx, overdueAtOnce)
-	if err != nil {
-		s.warn("incidents cannot be listed; those whose members are not known any more stay open until the partition's next owner looks", err)
-		return
-	}
-
-	reg := s.register
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for _, l := range all {
-		level := reg.evaluator.levelOf(l.Group)
-		if level == nil || l.Record.Entries[reg.id].Members == 0 || !reg.mayJoin(level, l.Group.Value) {
-			continue
-		}
-
-		if reg.groups[level.groupKey(l.Group.Value)] == nil {
-			reg.write(reg.groupOf(level, l.Group.Value))
-		}
-	}
-}
-
-// endOverdue makes the ends of incidents due that have been over for long, every hour until s.ctx ends, if the partition is
-// the first one.
-func (s *Stream) endOverdue() {
-	if s.register.id != firstPartition || !s.config.Evaluator.hasIncidents() {
-		return
-	}
-
-	for wait := overdueFirst; backoff.Sleep(s.ctx, wait); wait = overdueEvery {
-		all, err := s.config.Incidents.Overdue(s.ctx, overdueAfter, overdueAtOnce)
+	for isFirst := true; isFirst || backoff.Sleep(s.ctx, adoptEvery); isFirst = false {
+		all, _, err := s.config.Incidents.Open(s.ctx, adoptAtOnce)
 		if err != nil {
-			s.warn("incidents that are over cannot be listed; those that nobody ends stay open until the next look, in an hour", err)
+			s.warn("incidents cannot be listed; those that nobody ends stay open until the next look, in an hour", err)
 			continue
 		}
 
-		s.register.endOverdue(all)
-		s.box.Ask()
+		s.register.mu.Lock()
+		for _, l := range all {
+			s.register.adopt(l)
+		}
+		s.register.mu.Unlock()
 	}
 }
 
-// endOverdue makes the ends of incidents due, unless their groups have members here or they are due here already.
-func (reg *register) endOverdue(all []incident.Listed) {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for _, l := range all {
-		level := reg.evaluator.levelOf(l.Group)
-		if level == nil || !reg.mayJoin(level, l.Group.Value) {
-			continue // it is not configured any more
-		}
-		if g := reg.groupOf(level, l.Group.Value); g.members == 0 {
-			reg.endGroup(g, l.Record.End(), l.Record.Began)
-		}
+// adopt is Stream.adopt for one incident. The caller holds reg.mu.
+func (reg *register) adopt(l incident.Listed) {
+	level := reg.evaluator.levelOf(l.Group)
+	if level == nil || !reg.mayJoin(level, l.Group.Value) {
+		return // it is not configured any more
+	}
+
+	g := reg.groups[level.groupKey(l.Group.Value)]
+	isOverdue := reg.id == firstPartition && l.Record.State == incident.Over && l.Age > adoptEvery
+	switch {
+	case g == nil && l.Record.Entries[reg.id].Members > 0:
+		reg.write(reg.groupOf(level, l.Group.Value))
+	case isOverdue && (g == nil || g.members == 0):
+		//planted:overdue-ends-unsent skip
+		reg.endGroup(reg.groupOf(level, l.Group.Value), l.Record.End(), l.Record.Began)
 	}
 }
 

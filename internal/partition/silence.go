@@ -386,9 +386,6 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
 	}
 }
 
-// outagePartition is the partition that reports outages of the whole hub. Every hub has it.
-const outagePartition = "0"
-
 // watch has reg know who has fallen silent, by a roster that is kept in file.
 func (reg *register) watch(file *roster.File, log *zap.Logger) {
 	watched := make([]absence.Rule, len(reg.evaluator.silences))
@@ -405,7 +402,7 @@ func (reg *register) watch(file *roster.File, log *zap.Logger) {
 	}
 
 	hub := ""
-	if reg.id == outagePartition {
+	if reg.id == firstPartition { // it reports outages of the whole hub
 		hub = notify.Hub
 	}
 

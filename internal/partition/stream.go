@@ -135,8 +135,6 @@ func (s *Stream) Run() error {
 	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
 		s.work.Go(s.writeIncidents)
-		//planted:overdue-ends-unsent skip
-		s.work.Go(s.endOverdue)
 		if s.config.Evaluator.stateful && s.config.Dispatcher.Forgets() {
 			s.work.Go(s.refresh)
 		}
@@ -311,7 +309,6 @@ func (reg *register) take(events []telemetry.Event) {
 func (s *Stream) commit(ctx context.Context) {
 	tick := time.NewTicker(s.config.CheckpointInterval)
 	defer tick.Stop()
-	failing := false
 	for {
 		due := false
 
@@ -332,12 +329,9 @@ func (s *Stream) commit(ctx context.Context) {
 			return
 		}
 
-		err := s.checkpoint(ctx, due, false)
-		if err != nil && ctx.Err() == nil && !failing {
-			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
+		if err := s.checkpoint(ctx, due, false); err != nil && ctx.Err() == nil {
+			s.warn("checkpoint failed; retrying", err)
 		}
-
-		failing = err != nil
 	}
 }
 

@@ -72,18 +72,13 @@ func (all unreadables) add(partition string, e *telemetry.Event, hash uint64, re
 	}
 }
 
-// makeRoom drops one of a few devices, if one sends nothing more, or if it only lacks the field and the other one, which
-// lacks says, does more.
+// makeRoom drops one device that sends nothing more, or that only lacks the field if the other one, which lacks says, does
+// more. It reports whether there was one.
 func (all unreadables) makeRoom(lacks bool) bool {
-	looked := 0
-	for hash, u := range all { // in random order
+	for hash, u := range all {
 		if time.Since(u.Last) >= unreadableFor || u.lacks() && !lacks {
 			delete(all, hash)
 			return true
-		}
-
-		if looked++; looked == 8 {
-			break
 		}
 	}
 

@@ -42,27 +42,17 @@ func (s *Subject) at(name string) string {
 
 // Matches reports whether m is about s.
 func (m *Mute) Matches(s *Subject) bool {
-	return m.InForce(s.Enqueued) &&
-		m.isAboutRule(s.Rule) &&
-		m.isAboutDevice(s) &&
-		m.isAboutMessage(s) &&
-		m.until(s).After(s.Enqueued)
+	return m.InForce(s.Enqueued) && m.isAbout(s) && m.until(s).After(s.Enqueued)
 }
 
-// isAboutDevice reports whether m is about the device of s, and the sensor.
-func (m *Mute) isAboutDevice(s *Subject) bool {
-	return m.isAboutSensor(s.Sensor) && m.MayMatch(sensor.Of(s.Device))
-}
-
-// isAboutRule reports whether m is about the alerts of a rule.
-func (m *Mute) isAboutRule(name string) bool { return m.Rule == "" || m.Rule == name }
-
-// isAboutSensor reports whether m is about a sensor of the devices that it is about; an empty name is the devices' own.
-func (m *Mute) isAboutSensor(name string) bool { return m.Sensor == "" || like(m.Sensor, name) }
-
-// isAboutMessage reports whether m is about a message that has what m asks for.
-func (m *Mute) isAboutMessage(s *Subject) bool {
-	if m.Property == "" {
+// isAbout reports whether m is about s, at some time.
+func (m *Mute) isAbout(s *Subject) bool {
+	switch {
+	case m.Rule != "" && m.Rule != s.Rule,
+		m.Sensor != "" && !like(m.Sensor, s.Sensor),
+		m.Device != "" && !like(m.Device, s.Device):
+		return false
+	case m.Property == "":
 		return true
 	}
 
@@ -105,10 +95,8 @@ func TimeOf(text string) (t time.Time) {
 // MayMatch reports whether m is about alerts of a device, or of one of its sensors if that has a name, of some rule and
 // with some property at least.
 func (m *Mute) MayMatch(of sensor.ID) bool {
-	if of.Name != "" && !m.isAboutSensor(of.Name) {
-		return false
-	}
-	return m.Device == "" || like(m.Device, of.Device)
+	isSensor := of.Name == "" || m.Sensor == "" || like(m.Sensor, of.Name)
+	return isSensor && (m.Device == "" || like(m.Device, of.Device))
 }
 
 // Mutes are several.
@@ -131,7 +119,7 @@ func (all Mutes) Match(s *Subject) bool {
 func (all Mutes) Quiet(s *Subject) (until int64) {
 	for i := range all {
 		m := &all[i]
-		if !m.IsByMessage() || !m.isAboutRule(s.Rule) || !m.isAboutDevice(s) || !m.isAboutMessage(s) {
+		if !m.IsByMessage() || !m.isAbout(s) {
 			continue
 		}
 
