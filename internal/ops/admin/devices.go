@@ -184,7 +184,7 @@ func (f *findings) inspect(ctx context.Context, all []window) {
 	asking.SetLimit(inspectAtOnce)
 	for i, w := range all {
 		asking.Go(func() error {
-			rule, _ := level(f.set, w.at.Rule, w.at.Level)
+			rule := ruleOf(f.set, w.at.Rule)
 			g := gateState{
 				Receiver: w.at.Name, Rule: w.at.Rule, Level: w.at.Level, Sensor: w.of.Name, Shared: w.shared,
 				of: w.of, window: rule.Window,

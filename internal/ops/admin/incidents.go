@@ -77,7 +77,7 @@ func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
 		Partitions: map[string]int{},
 	}
 
-	rule, _ := level(&a.Rules, v.Rule, v.Level)
+	rule := ruleOf(&a.Rules, v.Rule)
 	v.kind = "device"
 	if len(rule.Sensor) > 0 {
 		v.kind = "sensor"
@@ -153,7 +153,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 	defer cancel()
 
 	for _, s := range f.state.Alarms {
-		rule, _ := level(&a.Rules, s.Rule, s.Level)
+		rule := ruleOf(&a.Rules, s.Rule)
 		if s.Group == "" || s.Phase != rules.Open || a.Options.Incidents == nil {
 			continue
 		}

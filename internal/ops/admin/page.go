@@ -402,7 +402,7 @@ func (a *Admin) partitionRows(
 		for _, read := range s.Partitions {
 			row, isMine := byID[read.ID], i == 0
 			switch {
-			case row == nil && isMine && (at.IsZero() || !read.Idle): // else it is not the hub's, and there is nothing to show
+			case row == nil && isMine: // the store has not answered yet, or it is not the hub's
 				row = &partitionRow{ID: read.ID, last: -1, Committed: -1}
 				byID[read.ID] = row
 			case row == nil, !isMine && row.Owner != s.Replica: // it was its owner

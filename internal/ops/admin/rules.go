@@ -4,6 +4,7 @@ import (
 	"alertworker/internal/humanize"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
+	"slices"
 )
 
 // A ruleRow is a rule, and how many devices it concerns.
@@ -60,16 +61,10 @@ func only(r *rules.Rule) string {
 	return humanize.And(all)
 }
 
-// level returns a level of a rule by their names; a rule without keys if it is not configured.
-func level(set *rules.Set, rule, level string) (*rules.Rule, *rules.Level) {
-	for i := range set.Rules {
-		r := &set.Rules[i]
-		for j := range r.Levels {
-			if r.Name == rule && r.Levels[j].Name == level {
-				return r, &r.Levels[j]
-			}
-		}
+// ruleOf returns the rule of this name; one without keys if it is not configured.
+func ruleOf(set *rules.Set, name string) *rules.Rule {
+	if i := slices.IndexFunc(set.Rules, func(r rules.Rule) bool { return r.Name == name }); i >= 0 {
+		return &set.Rules[i]
 	}
-
-	return &rules.Rule{Name: rule}, &rules.Level{Name: level}
+	return &rules.Rule{Name: name}
 }

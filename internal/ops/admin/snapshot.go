@@ -56,7 +56,6 @@ type readPartition struct {
 	Read      int64  // sequence number; -1 if nothing has been read
 	Committed int64  // sequence number; -1 if nothing has been recorded
 	Waiting   string // what holds back its checkpoint; empty if nothing does
-	Idle      bool   // there is nothing to show
 }
 
 // An unreadableDevice is one of which nothing could be read since then.
@@ -113,12 +112,9 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	defer a.mu.Unlock()
 	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
 	for _, p := range states {
-		row := readPartition{
-			ID:        p.Partition,
-			Read:      -1,
-			Committed: -1,
-			Waiting:   waiting(p, now),
-			Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
+		row := readPartition{ID: p.Partition, Read: -1, Committed: -1, Waiting: waiting(p, now)}
+		if p.ReadUntil.IsZero() && row.Waiting == "" { // there is nothing to show
+			continue
 		}
 
 		if !p.ReadUntil.IsZero() {
@@ -233,15 +229,4 @@ func merged(all []Snapshot) Snapshot {
 	slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
 	slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	return m
-}
-
-// Owned returns how many partitions s reads.
-func (s Snapshot) Owned() (n int) {
-	for _, p := range s.Partitions {
-		if !p.Idle {
-			n++
-		}
-	}
-
-	return n
 }

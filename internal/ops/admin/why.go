@@ -293,7 +293,7 @@ func (f findings) addHeard(all *facts) {
 
 		switch {
 		case h.Excluded:
-			rule, _ := level(f.set, h.Rule, "")
+			rule := ruleOf(f.set, h.Rule)
 			text += "; nothing is expected of it: not " + only(rule)
 		case !h.Deadline.IsZero():
 			text += "; silent from " + f.clock(h.Deadline)
@@ -312,7 +312,7 @@ func (f *findings) resembles(device string) {
 
 // alarmText says how an alarm is, since when, and by what.
 func (f findings) alarmText(s partition.AlarmState) string {
-	rule, level := level(f.set, s.Rule, s.Level)
+	rule := ruleOf(f.set, s.Rule)
 	text := fmt.Sprintf("%s since %s, by %s, limit %s", s.Phase, f.clock(s.Since), rule.Text(s.Value), limitText(rule, s.Limit))
 
 	switch {
@@ -322,7 +322,9 @@ func (f findings) alarmText(s partition.AlarmState) string {
 		field := cmp.Or(strings.ReplaceAll(rule.Field, ",", " or "), "message") // it may send others
 		text = fmt.Sprintf("open since %s: no %s counted, limit %s", f.clock(s.Since), field, humanize.Span(time.Duration(s.Limit)*time.Second))
 	case s.Phase == rules.Pending:
-		text += "; an alert is due from " + f.clock(s.Since.Add(level.For))
+		if i := slices.IndexFunc(rule.Levels, func(l rules.Level) bool { return l.Name == s.Level }); i >= 0 {
+			text += "; an alert is due from " + f.clock(s.Since.Add(rule.Levels[i].For))
+		}
 	}
 
 	if !s.Arrived.IsZero() {
@@ -338,7 +340,7 @@ func (f findings) alarmText(s partition.AlarmState) string {
 
 // noticeText says what is being delivered.
 func (f findings) noticeText(d delivery.State) string {
-	rule, _ := level(f.set, d.Rule, d.Level)
+	rule := ruleOf(f.set, d.Rule)
 	if d.Recovery {
 		return "recovery at " + rule.Text(d.Value)
 	}
