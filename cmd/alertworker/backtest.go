@@ -233,7 +233,7 @@ func (b *backtestFlags) set(text string) error {
 	}
 
 	s := set{name, []string{values}}
-	if name != "TEMPERATURE_FIELD" && name != "NOTIFY_URLS" { // whose values have commas
+	if !slices.Contains([]string{"TEMPERATURE_FIELD", "NOTIFY_URLS"}, name) { // whose values have commas
 		s.values = strings.Split(values, ",")
 	}
 

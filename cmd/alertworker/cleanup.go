@@ -44,24 +44,20 @@ func (c *cleanup) run() error {
 	for n := len(c.steps); n > 0; n = len(c.steps) {
 		step := c.steps[n-1]
 		c.steps = c.steps[:n-1]
-		errs = append(errs, step.run())
+		ctx, cancel := context.WithTimeout(context.Background(), step.limit)
+		done := make(chan error, 1)
+		go func() { done <- step.do(ctx) }()
+
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("%s did not stop within %v", step.name, step.limit))
+		}
+		cancel()
 	}
 
 	return errors.Join(errs...)
-}
-
-func (s cleanupStep) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- s.do(ctx) }()
-
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("%s did not stop within %v", s.name, s.limit)
-	}
 }
 
 // closing makes a step of a Close method that cannot fail.

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/config"
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify/heartbeat"
@@ -69,16 +70,8 @@ const (
 // again at once when another replica reports that they accept alerts: pauses between probes are up to a minute, and those
 // that a receiver asks for up to an hour.
 func (r *replica) followOthers(ctx context.Context) {
-	clock := time.NewTicker(askEvery)
-	defer clock.Stop()
 	var asked time.Time
-	for {
-		select {
-		case <-clock.C:
-		case <-ctx.Done():
-			return
-		}
-
+	for backoff.Sleep(ctx, askEvery) {
 		isDown := func(to delivery.ReceiverState) bool { return to.Down }
 		if !slices.ContainsFunc(r.worker.Receivers(), isDown) && time.Since(asked) < compareEvery {
 			continue

@@ -33,20 +33,25 @@ func silences(c config.Config, s records.Store) muting.Store {
 	return muting.Store{Records: s, Name: groupName(c) + "/silences"}
 }
 
-// openSilences opens them for commands.
-func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
-	if s.config.CheckpointStore == config.StoreMemory {
-		return muting.Store{}, &usageError{
-			errors.New("silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself " +
-				"has them"),
-		}
+// openSilences opens them for commands. The caller closes the session.
+func openSilences(ctx context.Context) (*session, muting.Store, error) {
+	s, err := openSession()
+	if err != nil {
+		return nil, muting.Store{}, err
 	}
 
-	if err := s.connect(ctx, status.ByCheckpoints); err != nil {
-		return muting.Store{}, err
+	err = &usageError{
+		errors.New("silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself has them"),
+	}
+	if s.config.CheckpointStore != config.StoreMemory {
+		err = s.connect(ctx, status.ByCheckpoints)
+	}
+	if err != nil {
+		s.Close()
+		return nil, muting.Store{}, err
 	}
 
-	return silences(s.config, s.records), nil
+	return s, silences(s.config, s.records), nil
 }
 
 // silence is `alertworker silence`.
@@ -65,7 +70,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	r.Who = who()
-	opened, err := openSession()
+	opened, store, err := openSilences(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,10 +81,6 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}
 
-	store, err := opened.openSilences(ctx)
-	if err != nil {
-		return err
-	}
 	if s, err = store.Add(ctx, s, lasts); err != nil {
 		return err
 	}
@@ -100,15 +101,11 @@ func endSilence(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{errors.New("name one silence by its id; silences list has them")}
 	}
 
-	opened, err := openSession()
+	opened, store, err := openSilences(ctx)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	store, err := opened.openSilences(ctx)
-	if err != nil {
-		return err
-	}
 
 	s, err := store.End(ctx, ids[0], who())
 	if err == nil {
@@ -126,15 +123,11 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	opened, err := openSession()
+	opened, store, err := openSilences(ctx)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	store, err := opened.openSilences(ctx)
-	if err != nil {
-		return err
-	}
 
 	list := store.List
 	if *ended {

@@ -110,7 +110,7 @@ func newStores(c config.Config, n network) (stores, error) {
 	}
 
 	if c.Keyless() {
-		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
+		if os.Getenv("AZURE_CLIENT_ID") == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
 			// the managed identity with this ID.
 			_ = os.Unsetenv("AZURE_CLIENT_ID")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -50,10 +51,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	if *device == "" {
-		*device = notify.TestDevice + "-" + strings.ToLower(rand.Text()[:6])
-	}
-
+	*device = cmp.Or(*device, notify.TestDevice+"-"+strings.ToLower(rand.Text()[:6]))
 	s, err := openSession()
 	if err != nil {
 		return err
