@@ -311,10 +311,7 @@ func TestDecodeMetadata(t *testing.T) {
 		{"no device", telemetry.Event{Body: []byte(hot)}, telemetry.ReasonNoDevice},
 		{"message that cannot be decoded", telemetry.Event{Device: "d", MessageSource: "twinChangeEvents", Undecodable: "char", Body: []byte(hot)}, telemetry.ReasonUndecodableMessage},
 		{"blank device", telemetry.Event{Device: " ", Body: []byte(hot)}, telemetry.ReasonOK},
-		{"wrong labels", telemetry.Event{Device: "d", ContentType: "text/plain", ContentEncoding: "gzip", Body: []byte(hot)}, telemetry.ReasonOK},
-		{"unknown label", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"unreadable body", telemetry.Event{Device: "d", Body: []byte("xyz")}, telemetry.ReasonMalformed},
-		{"UTF-16 by label", telemetry.Event{Device: "d", ContentEncoding: "utf-16", Body: []byte(utf16Text(binary.LittleEndian, hot))}, telemetry.ReasonOK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, got := newDecoder(t, "").Decode(&tt.event); got != tt.want {

@@ -37,15 +37,13 @@ func (p Position) NotAfter(q Position) bool {
 // until the next Receive.
 type Event struct {
 	Position
-	Device          string // iothub-connection-device-id, as sensor.Device makes it: any string, case-sensitive; empty if the event has none
-	Module          string // iothub-connection-module-id: the IoT Edge module that sent it; empty if the event has none
-	Component       string // dt-subject: the component of a Plug and Play device; empty if the event has none
-	Body            []byte
-	Enqueued        time.Time // the hub's clock; of an event for an Intake, this machine's
-	MessageSource   string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry
-	ContentType     string
-	ContentEncoding string // a charset, for IoT Hub; devices also put compressions here
-	Properties      Properties
+	Device        string // iothub-connection-device-id, as sensor.Device makes it: any string, case-sensitive; empty if the event has none
+	Module        string // iothub-connection-module-id: the IoT Edge module that sent it; empty if the event has none
+	Component     string // dt-subject: the component of a Plug and Play device; empty if the event has none
+	Body          []byte
+	Enqueued      time.Time // the hub's clock; of an event for an Intake, this machine's
+	MessageSource string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry
+	Properties    Properties
 
 	// Undecodable is why the message could not be decoded, empty if it could. If it
 	// could not, Body is the first 64 KiB of the message as it came, and only those

@@ -23,8 +23,6 @@ const (
 	sourceOf
 	moduleOf
 	componentOf
-	contentTypeOf
-	contentEncodingOf
 	parts
 )
 
@@ -72,8 +70,6 @@ var (
 			"dt-subject",
 			"component", // IoT Central
 		),
-		contentTypeOf:     folded("SystemProperties.contentType", "event.properties.system.content_type"),
-		contentEncodingOf: folded("SystemProperties.contentEncoding", "event.properties.system.content_encoding"),
 	}
 	payload = fold("event.payload")
 	bodies  = []bodyName{

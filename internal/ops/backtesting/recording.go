@@ -299,15 +299,13 @@ func (r *Recording) event(o object, body []byte, own map[string]telemetry.Proper
 
 	// A clone, so that it does not keep its line.
 	return telemetry.Event{
-		Device:          sensor.Device(strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError))),
-		Module:          o.text(r.names[moduleOf]),
-		Component:       o.text(r.names[componentOf]),
-		MessageSource:   o.text(r.names[sourceOf]),
-		ContentType:     o.text(r.names[contentTypeOf]),
-		ContentEncoding: o.text(r.names[contentEncodingOf]),
-		Properties:      telemetry.EncodeProperties(own),
-		Body:            body,
-		Enqueued:        enqueued,
+		Device:        sensor.Device(strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError))),
+		Module:        o.text(r.names[moduleOf]),
+		Component:     o.text(r.names[componentOf]),
+		MessageSource: o.text(r.names[sourceOf]),
+		Properties:    telemetry.EncodeProperties(own),
+		Body:          body,
+		Enqueued:      enqueued,
 	}, nil
 }
 

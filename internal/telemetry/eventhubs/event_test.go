@@ -116,7 +116,7 @@ func show(e telemetry.Event, properties map[string]any) string {
 	e.Properties, e.Generation = nil, "" // the library does not know the generation
 	e.Body = append([]byte{}, e.Body...) // none is an empty one
 	if e.Undecodable != "" {             // the message as it came, and only what is certain of the rest
-		e.Body, e.MessageSource, e.ContentType, e.ContentEncoding, properties = nil, "", "", "", nil
+		e.Body, e.MessageSource, properties = nil, "", nil
 	}
 	return fmt.Sprintf("%#v %#v", e, properties)
 }
@@ -174,12 +174,6 @@ func library(r *azeventhubs.ReceivedEventData) (telemetry.Event, map[string]any)
 		e.Body = []byte(v)
 	default:
 		e.Undecodable = "body that is neither bytes nor text"
-	}
-	if r.ContentType != nil {
-		e.ContentType = *r.ContentType
-	}
-	if p := r.RawAMQPMessage.Properties; p != nil && p.ContentEncoding != nil {
-		e.ContentEncoding = *p.ContentEncoding
 	}
 	all := map[string]any{}
 	for name, v := range r.Properties {

@@ -152,17 +152,15 @@ func appendEvents(to []telemetry.Event, messages amqpfilter.Messages, kept *text
 		var m amqpfilter.Event
 		m, messages = messages.Next()
 		to = append(to, telemetry.Event{
-			Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
-			Device:          sensor.Device(kept.get(m.Device)),
-			Module:          kept.get(m.Module),
-			Component:       kept.get(m.Component),
-			Body:            m.Body,
-			Enqueued:        m.Enqueued,
-			MessageSource:   kept.get(m.Source),
-			ContentType:     kept.get(m.ContentType),
-			ContentEncoding: kept.get(m.ContentEncoding),
-			Properties:      m.Properties,
-			Undecodable:     m.Undecodable,
+			Position:      telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
+			Device:        sensor.Device(kept.get(m.Device)),
+			Module:        kept.get(m.Module),
+			Component:     kept.get(m.Component),
+			Body:          m.Body,
+			Enqueued:      m.Enqueued,
+			MessageSource: kept.get(m.Source),
+			Properties:    m.Properties,
+			Undecodable:   m.Undecodable,
 		})
 	}
 

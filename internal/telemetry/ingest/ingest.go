@@ -136,11 +136,9 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	defer cancel()
 	defer context.AfterFunc(h.waiting, cancel)()
 	verdict, sensors, err := h.Intake.Handle(ctx, telemetry.Event{
-		Device:          sensor.Device(device),
-		Body:            body,
-		Enqueued:        arrived,
-		ContentType:     r.Header.Get("Content-Type"),
-		ContentEncoding: r.Header.Get("Content-Encoding"),
+		Device:   sensor.Device(device),
+		Body:     body,
+		Enqueued: arrived,
 	}, key)
 
 	var unsettled *telemetry.UnsettledError

@@ -17,7 +17,7 @@ type Event struct {
 	Undecodable string
 
 	// Text, empty where the message has none.
-	Offset, Device, Module, Component, Source, ContentType, ContentEncoding []byte
+	Offset, Device, Module, Component, Source []byte
 
 	Properties []byte // the application properties, an encoded map; empty if there are none
 
@@ -59,7 +59,6 @@ func (messages Messages) Next() (e Event, rest Messages) {
 const (
 	sectionHeader      = 0x70
 	sectionAnnotations = 0x72
-	sectionProperties  = 0x73
 	sectionApplication = 0x74
 	sectionData        = 0x75
 	sectionSequence    = 0x76
@@ -128,8 +127,6 @@ func (e *Event) section(code byte, content amqpvalue.Value) error {
 	switch code {
 	case sectionAnnotations:
 		return e.annotations(content)
-	case sectionProperties:
-		return e.properties(content)
 	case sectionApplication:
 		return e.application(content)
 
@@ -156,23 +153,6 @@ func (e *Event) section(code byte, content amqpvalue.Value) error {
 		if !ok {
 			return errBody
 		}
-	}
-
-	return nil
-}
-
-// properties reads the properties of the message itself.
-func (e *Event) properties(content amqpvalue.Value) error {
-	var fields [8]amqpvalue.Value
-	ok := content.Fields(fields[:])
-	for i, to := range [...]*[]byte{&e.ContentType, &e.ContentEncoding} {
-		if v := fields[6+i]; ok && !v.IsNull() {
-			*to, ok = v.Text()
-		}
-	}
-
-	if !ok {
-		return errField
 	}
 
 	return nil
