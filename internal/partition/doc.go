@@ -6,9 +6,9 @@
 //     is no more than that, for a backtest;
 //   - a [Stream] is a partition while this replica owns it: it writes what the next owner has to know.
 //
-// One reading goes through stream.go, which reads, evaluation.go, with what evaluator.go makes of the rules, alarms.go,
-// which has what alarms are and were, register.go, which hands alerts to package delivery, owner.go, which that asks, and
-// checkpoint.go. Beside that way are takeover.go, silence.go, groups.go and incidents.go (who writes and asks for the
+// One reading goes through stream.go, which reads, and at last writes the ledger and the checkpoint, evaluation.go, with
+// what evaluator.go makes of the rules, alarms.go, which has what alarms are and were, register.go, where they change, and
+// owner.go, which package delivery asks. Beside that way are takeover.go, silence.go, groups.go and incidents.go (who writes and asks for the
 // records of groups), refresh.go, removal.go, report.go and unreadable.go.
 //
 // # Settled

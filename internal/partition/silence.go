@@ -27,6 +27,10 @@ const (
 
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
 func (s *Stream) watch() {
+	if len(s.config.Evaluator.silences) == 0 {
+		return
+	}
+
 	w := s.register.unheard
 	s.register.mu.Lock()
 	waiting := false

@@ -315,7 +315,9 @@ func (s *Stream) commit(ctx context.Context) {
 		select {
 		case <-tick.C:
 			due = true
-			s.register.endRemoved()
+			if len(s.register.removed) > 0 { // it does not change
+				s.register.endRemoved()
+			}
 			s.register.recount()
 			s.watch()
 
