@@ -66,12 +66,12 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		hint = "the receiver rejects it for good"
 	}
 
-	text := fmt.Sprintf("answered %d %s", code, http.StatusText(code))
+	text := strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code)))
 	if s := redact.Excerpt(shown); s != "" {
 		text += fmt.Sprintf(" (%q)", s)
 	}
 
-	e.Err = errors.New(strings.TrimSuffix(strings.TrimSpace(text)+": "+hint, ": "))
+	e.Err = errors.New(strings.TrimSuffix(text+": "+hint, ": "))
 
 	return e
 }

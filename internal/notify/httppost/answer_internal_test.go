@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 		if e.RetryAfter != want {
 			t.Errorf("%d: RetryAfter %v, want %v", tt.code, e.RetryAfter, want)
 		}
-		if !strings.Contains(e.Error(), tt.hint) || !strings.Contains(e.Error(), `"the [31mreason"`) {
+		if !strings.Contains(e.Error(), tt.hint) || !strings.Contains(e.Error(), `"the �[31mreason"`) {
 			t.Errorf("%d: error %q", tt.code, e)
 		}
 	}

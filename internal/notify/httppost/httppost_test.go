@@ -83,7 +83,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 			io.WriteString(w, "T0KEN has no channel\r\n\x1b[2J")
 		})
 		err := w.Notify(t.Context(), notifytest.Alert(1))
-		want := "post alert to http://" + host + `: answered 403 Forbidden ("[redacted] has no channel [2J"): check the credentials in NOTIFY_URLS`
+		want := "post alert to http://" + host + `: answered 403 Forbidden ("[redacted] has no channel �[2J"): check the credentials in NOTIFY_URLS`
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"unicode"
 
 	"alertworker/internal/humanize"
 )
@@ -63,13 +62,4 @@ func New(u *url.URL, secrets []string) *strings.Replacer {
 const maxExcerpt = 200
 
 // Excerpt returns s as one short printable line.
-func Excerpt(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-
-	return humanize.Cut(strings.Join(strings.Fields(s), " "), maxExcerpt)
-}
+func Excerpt(s string) string { return humanize.Cut(humanize.OneLine(s), maxExcerpt) }

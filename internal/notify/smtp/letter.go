@@ -14,6 +14,7 @@ import (
 
 	gomail "github.com/wneessen/go-mail"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/wording"
 )
@@ -45,7 +46,8 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(from)
 	m.ToMailAddress(to...)
-	m.Subject(plain(l.subject))
+	// It is neither folded at spaces that get lost, nor taken for encoded words, as a device can be called.
+	m.Subject(strings.ReplaceAll(humanize.OneLine(l.subject), "=?", "= ?"))
 	if !l.date.IsZero() {
 		m.SetDateWithValue(l.date)
 	}
@@ -79,12 +81,6 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])
-}
-
-// plain returns a subject that looks like s, and is neither folded at spaces that get lost nor taken for encoded
-// words, as a device can be called.
-func plain(s string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "=?", "= ?")
 }
 
 // textOf is a [wording.Text] for those who read mail without HTML.

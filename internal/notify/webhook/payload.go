@@ -185,12 +185,13 @@ func Decode(body []byte) (notify.Alert, error) {
 
 // alertOf returns the alert that e is, if it is one that could be encoded again.
 func alertOf(e event) (notify.Alert, error) {
-	d, word := &e.Data, wordOf(e)
+	d, word := &e.Data, e.Type[strings.LastIndexByte(e.Type, '.')+1:]
+	isOurs := slices.Contains([]string{high, low, silent, normal}, word) && strings.HasSuffix(e.Type, suffix(d.Rule, word))
 	isNoWindow := func(seconds float64) bool { return seconds < 0 || seconds > maxWindow.Seconds() }
 	switch {
 	case e.SpecVersion != "1.0":
 		return notify.Alert{}, fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
-	case word == "":
+	case !isOurs:
 		return notify.Alert{}, fmt.Errorf(
 			"%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule",
 			ErrNoAlert, e.Type, high, low, silent, normal)
@@ -225,17 +226,6 @@ func alertOf(e event) (notify.Alert, error) {
 	_, err := Encode(a, wording.Style{})
 
 	return a, err
-}
-
-// wordOf returns the last word of e's type, empty if e is no alert of its rule.
-func wordOf(e event) string {
-	for _, word := range []string{high, low, silent, normal} {
-		if strings.HasSuffix(e.Type, suffix(e.Data.Rule, word)) {
-			return word
-		}
-	}
-
-	return ""
 }
 
 // seconds returns a duration that JSON has as a number of seconds.

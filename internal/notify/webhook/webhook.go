@@ -69,22 +69,19 @@ func (w *Webhook) post(ctx context.Context, m httppost.Message, sent time.Time, 
 		return w.Unsent(m.What, true, err)
 	}
 
-	now := w.Now(sent)
+	signed := func(now time.Time) error {
+		m.Header = http.Header{}
+		if err := w.sign(ctx, m.Header, now, id, m.Body); err != nil {
+			return w.Unsent(m.What, false, err)
+		}
+		return w.Post(ctx, m)
+	}
 
-	err = w.signed(ctx, m, now, id)
+	now := w.Now(sent)
+	err = signed(now)
 	if e := notify.AsError(err); err != nil && e.Untaken && w.Mistook(now) {
-		err = w.signed(ctx, m, w.Now(now), id)
+		err = signed(w.Now(now))
 	}
 
 	return err
-}
-
-// signed posts the message with the id, signed at now.
-func (w *Webhook) signed(ctx context.Context, m httppost.Message, now time.Time, id string) error {
-	m.Header = http.Header{}
-	if err := w.sign(ctx, m.Header, now, id, m.Body); err != nil {
-		return w.Unsent(m.What, false, err)
-	}
-
-	return w.Post(ctx, m)
 }
