@@ -59,12 +59,12 @@ const arrows = `
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/wording internal/notify/webhook internal/records internal/humanize
 	internal/notify/eventgrid                    internal/notify internal/notify/wording internal/notify/httppost internal/notify/webhook
 	internal/notify/lognotify                    internal/notify internal/notify/wording internal/notify/webhook
-	internal/notify/heartbeat                    internal/notify/redact internal/humanize
+	internal/notify/heartbeat                    internal/notify internal/notify/httppost internal/humanize
 	internal/notify/redact                       internal/humanize
 	internal/notify/wording                      internal/notify internal/humanize
 	internal/notify/pace                         internal/notify
 	internal/notify/httppost                     internal/notify internal/notify/wording internal/notify/redact internal/humanize
-	internal/notify/smtp                         internal/notify internal/notify/wording internal/notify/redact
+	internal/notify/smtp                         internal/notify internal/notify/wording internal/notify/redact internal/humanize
 	internal/notify/*                            internal/notify internal/notify/wording internal/notify/httppost
 
 	internal/muting               internal/records internal/rules internal/humanize

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,7 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/humanize"
-	"alertworker/internal/notify/redact"
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/httppost"
 )
 
 const (
@@ -26,8 +26,7 @@ const (
 	look        = 5 * time.Second  // how often Check is asked, at the default interval
 	grace       = 15 * time.Second // for which a failure must last, at the default interval: partitions change hands
 	callTimeout = 10 * time.Second
-	maxReason   = 500     // bytes that are sent
-	maxAnswer   = 4 << 10 // bytes of an answer that are read
+	maxReason   = 500 // bytes that are sent
 )
 
 // A Target is where calls go.
@@ -81,6 +80,10 @@ func Parse(text string) (*Target, error) {
 		return nil, errors.New("must be a URL that begins with https:// or http://")
 	}
 
+	if err := notify.CheckURL(t.url, t.url.EscapedPath()+t.url.RawQuery+t.url.Fragment); err != nil {
+		return nil, fmt.Errorf("cannot be used: %w", err)
+	}
+
 	switch { // the services do not say themselves who they are
 	case strings.Contains(t.url.Path, "/api/push/"):
 		t.push = kuma
@@ -94,15 +97,15 @@ func Parse(text string) (*Target, error) {
 // Host returns the service's host and port.
 func (t *Target) Host() string { return t.url.Host }
 
-// request returns the call that says that all is well, or why it is not.
-func (t *Target) request(ctx context.Context, why string) (*http.Request, error) {
+// message returns the call that says that all is well, or why it is not.
+func (t *Target) message(why string) httppost.Message {
+	m := httppost.Message{What: "heartbeat", ContentType: "text/plain; charset=utf-8", Body: []byte(why)}
 	u := *t.url
 	u.User = nil
-	method, body := http.MethodPost, why
 
 	switch {
 	case t.push != nil:
-		method, body = http.MethodGet, ""
+		m.Method, m.Body = http.MethodGet, nil
 		state, message := t.push.good, "OK"
 		if why != "" {
 			state, message = t.push.bad, why
@@ -117,22 +120,9 @@ func (t *Target) request(ctx context.Context, why string) (*http.Request, error)
 		u = *u.JoinPath("fail")
 	}
 
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
-	if err != nil {
-		return nil, errors.New("the URL is invalid")
-	}
+	m.URL = u.String()
 
-	if user := t.url.User; user != nil {
-		password, _ := user.Password()
-		r.SetBasicAuth(user.Username(), password)
-	}
-
-	r.Header.Set("User-Agent", "alertworker")
-	if body != "" {
-		r.Header.Set("Content-Type", "text/plain; charset=utf-8")
-	}
-
-	return r, nil
+	return m
 }
 
 // A Call is one that was made.
@@ -142,7 +132,7 @@ type Call struct {
 	Err string // why the call failed; empty if the service accepted it
 }
 
-// Config says what to report. All fields are required.
+// Config says what to report. All fields are required, but Transport.
 type Config struct {
 	Target *Target
 
@@ -153,33 +143,29 @@ type Config struct {
 	// Made is called after each call.
 	Made func(Call)
 
-	Log *zap.Logger
+	Log       *zap.Logger
+	Transport http.RoundTripper // instead of the built-in one, for tests
 }
 
 // A Heartbeat makes the calls of one replica. Run may be called once.
 type Heartbeat struct {
 	Config
-	client *http.Client
-	redact *strings.Replacer
+	client *httppost.Client
 }
 
 // New returns a Heartbeat that connects to nothing until it runs.
 func New(c Config) *Heartbeat {
-	return &Heartbeat{
-		Config: c,
-		client: &http.Client{
-			Timeout:       callTimeout,
-			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-		redact: redact.New(c.Target.url, nil),
-	}
+	// Parse has checked the URL.
+	client, _ := httppost.New(c.Target.url, httppost.Options{Setting: "HEARTBEAT_URL", Transport: c.Transport})
+	return &Heartbeat{c, client}
 }
 
 // Run calls the service, while this replica leads, until ctx ends: at every interval, and as soon as what
 // there is to say has changed. A call that fails is repeated sooner. A failure must last for a
 // moment before it is reported, and until then nothing is.
 func (h *Heartbeat) Run(ctx context.Context) {
+	defer h.client.Close()
+
 	tick := time.NewTicker(h.Target.every())
 	defer tick.Stop()
 
@@ -232,7 +218,9 @@ func (h *Heartbeat) due(said Call, why string, bad, now time.Time) bool {
 
 // report makes a call after said, and returns it with its result. It logs that if it is news.
 func (h *Heartbeat) report(ctx context.Context, said, c Call) Call {
-	if err := h.call(ctx, c.Why); err != nil {
+	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := h.client.Post(calling, h.Target.message(humanize.Cut(c.Why, maxReason))); err != nil {
 		c.Err = err.Error()
 	}
 
@@ -255,33 +243,4 @@ func (h *Heartbeat) report(ctx context.Context, said, c Call) Call {
 	}
 
 	return c
-}
-
-// call makes one call. Its error holds no secret.
-func (h *Heartbeat) call(ctx context.Context, why string) error {
-	r, err := h.Target.request(ctx, humanize.Cut(why, maxReason))
-	if err != nil {
-		return err
-	}
-
-	answer, err := h.client.Do(r)
-	if err != nil {
-		if u, ok := errors.AsType[*url.Error](err); ok {
-			err = u.Err
-		}
-		return fmt.Errorf("call %s: %s", h.Target.Host(), h.redact.Replace(err.Error()))
-	}
-	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // for the error
-
-	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf(
-			"call %s: answered %s: %s",
-			h.Target.Host(),
-			answer.Status,
-			redact.Excerpt(h.redact.Replace(string(text))),
-		)
-	}
-
-	return nil
 }

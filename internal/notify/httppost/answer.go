@@ -41,11 +41,11 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 	hint := ""
 	switch {
 	case code < 300:
-		hint = fmt.Sprintf("this is not the receiver's own answer, which is %q: check the URL in NOTIFY_URLS, and whether a "+
-			"proxy answers in its place", c.says)
+		hint = fmt.Sprintf("this is not the receiver's own answer, which is %q: check the URL in %s, and whether a "+
+			"proxy answers in its place", c.says, c.setting)
 
 	case code < 400:
-		hint = "redirects are not followed: put the final address into NOTIFY_URLS"
+		hint = "redirects are not followed: put the final address into " + c.setting
 
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials
@@ -54,12 +54,12 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		}
 
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed, code == http.StatusGone:
-		hint = "check the path in NOTIFY_URLS"
+		hint = "check the path in " + c.setting
 
 	case !slices.Contains(aboutMessage, code):
 
 	case c.settings != nil && c.settings.MatchString(body):
-		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
+		hint = "the fault is in the settings, not in this alert: check " + c.setting + " and the receiver"
 
 	default:
 		e.Refused, e.Limited, e.RetryAfter = true, false, 0

@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 		{999, false, false, ""},
 	} {
 		resp := &http.Response{StatusCode: tt.code, Header: http.Header{"Retry-After": {"7"}}}
-		e := (&Client{credentials: "NOTIFY_URLS"}).explain(resp, "", "the \x1b[31mreason\r\n")
+		e := (&Client{setting: "NOTIFY_URLS", credentials: "NOTIFY_URLS"}).explain(resp, "", "the \x1b[31mreason\r\n")
 		if e.Refused != tt.refused || e.Untaken != tt.untaken {
 			t.Errorf("%d: refused %v, untaken %v; want %v, %v", tt.code, e.Refused, e.Untaken, tt.refused, tt.untaken)
 		}
@@ -70,7 +70,7 @@ func TestRefusalNamesTheClock(t *testing.T) {
 	} {
 		date := time.Now().Add(tt.ahead).UTC().Format(http.TimeFormat)
 		resp := &http.Response{StatusCode: tt.code, Header: http.Header{"Date": {date}}}
-		e := (&Client{credentials: "NOTIFY_URLS"}).explain(resp, "", "")
+		e := (&Client{setting: "NOTIFY_URLS", credentials: "NOTIFY_URLS"}).explain(resp, "", "")
 		if named := strings.Contains(e.Error(), "clock"); named != (tt.want != "") || !strings.HasSuffix(e.Error(), tt.want) {
 			t.Errorf("%d, %v: error %q, want %q", tt.code, tt.ahead, e, tt.want)
 		}

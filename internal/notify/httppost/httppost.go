@@ -1,4 +1,4 @@
-// Package httppost is the one HTTP client of all receivers: it posts alerts and says
+// Package httppost is the one HTTP client of all receivers, and of the heartbeat: it posts alerts and says
 // what the answer means. A channel encodes, and has a Client.
 package httppost
 
@@ -46,8 +46,8 @@ type Options struct {
 	Secrets []string
 	// Header is added to each request, unless that has fields of the same names. Its values are secrets.
 	Header http.Header
-	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
-	Credentials string
+	// Setting names the variable with the URL, for errors, and Credentials those with credentials; "" is NOTIFY_URLS, and the same.
+	Setting, Credentials string
 	// Settings is found in the body of an answer of 400, 413, 415 or 422 that is about the receiver's settings, and not about
 	// the message. Nil: none is.
 	Settings *regexp.Regexp
@@ -70,6 +70,7 @@ type Client struct {
 	user        *url.Userinfo
 	header      http.Header
 	redact      *strings.Replacer
+	setting     string
 	credentials string
 	settings    *regexp.Regexp
 	says        string
@@ -80,6 +81,8 @@ type Client struct {
 // A Message is what is posted.
 type Message struct {
 	What        string // "alert" or "alerts", for errors
+	Method      string // "" is POST
+	URL         string // of the same server, without user; "" is that of the Client
 	ContentType string
 	Header      http.Header // further fields; nil if there are none
 	Body        []byte
@@ -98,13 +101,15 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		secrets = append(secrets, values...)
 	}
 
+	setting := cmp.Or(opts.Setting, "NOTIFY_URLS")
 	bare := *u
 	bare.User = nil
 	c := &Client{
 		site:        u.Scheme + "://" + u.Host,
 		url:         bare.String(),
 		user:        u.User,
-		credentials: cmp.Or(opts.Credentials, "NOTIFY_URLS"),
+		setting:     setting,
+		credentials: cmp.Or(opts.Credentials, setting),
 		header:      opts.Header,
 		redact:      redact.New(u, secrets),
 		settings:    opts.Settings,
@@ -152,7 +157,7 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	reqCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 
-	req, err := http.NewRequestWithContext(reqCtx, http.MethodPost, c.url, bytes.NewReader(m.Body))
+	req, err := http.NewRequestWithContext(reqCtx, cmp.Or(m.Method, http.MethodPost), cmp.Or(m.URL, c.url), bytes.NewReader(m.Body))
 	if err != nil {
 		return c.wrap(m.What, &notify.Error{Untaken: true, Err: c.clean(err)})
 	}
