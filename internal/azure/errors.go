@@ -20,11 +20,6 @@ import (
 
 // ShouldRetry is lease.Retry of what err is to those who do not know Azure: see Explain. A conflict is a 404, 409 or 412.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
-	var never interface{ NonRetriable() } // the SDK's own, which answers have too
-	if Answer(err).StatusCode == 0 && errors.As(err, &never) {
-		return false
-	}
-
 	return lease.Retry(ctx, try, Explain(err))
 }
 

@@ -285,6 +285,7 @@ func (h *hub) watch(ctx context.Context) {
 	tick := time.NewTicker(s.checkInterval)
 	defer tick.Stop()
 
+	var asked time.Time // about the partitions
 	unanswered := 0
 	for n := 1; ; n++ {
 		suspected := false
@@ -301,10 +302,9 @@ func (h *hub) watch(ctx context.Context) {
 			return
 		}
 
-		since := every
-		shown := shownAfter(int(h.partitions.Load()))
-		if nth := int((shown + s.checkInterval - 1) / s.checkInterval); !suspected && n%max(1, nth) != 0 {
-			since = none
+		since := none
+		if time.Since(asked) >= shownAfter(int(h.partitions.Load())) {
+			since, asked = every, time.Now()
 		}
 
 		unanswered++
