@@ -370,12 +370,14 @@ func TestGiveUp(t *testing.T) {
 // A person who ends a window changes nothing about what was told.
 func TestReopenKeepsWhatWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(memlease.New())
+		store := memlease.New()
+		g := newGate(store)
 		do(t, g, reading(1, "1"), throttle.Taken)
 		time.Sleep(time.Second)
 		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Fatal(err)
 		}
+		g = newGate(store) // a replica that does not remember the window
 		if s := inspect(t, g); !s.Notified {
 			t.Errorf("%+v", s)
 		}
@@ -386,6 +388,7 @@ func TestReopenKeepsWhatWasTold(t *testing.T) {
 		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Fatal(err)
 		}
+		g = newGate(store) // a replica that does not remember the window
 		old := reading(2, "2")
 		old.Enqueued = time.Now().Add(-2 * time.Second)
 		r, _ = do(t, g, old, throttle.Taken)

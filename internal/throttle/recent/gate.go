@@ -55,16 +55,6 @@ func (g *Gate) Settle(ctx context.Context, c *throttle.Claim, answer throttle.An
 	return result, err
 }
 
-// Reopen is that of throttle.Gate. This replica forgets the window.
-func (g *Gate) Reopen(ctx context.Context, of sensor.ID) error {
-	if err := g.Gate.Reopen(ctx, of); err != nil {
-		return err
-	}
-
-	g.windows.forget(of)
-	return nil
-}
-
 // Recent reports whether a device's, or sensor's, recorded window is known, without asking
 // the store, to be still in force, and counts one more suppressed reading if so. It
 // allocates nothing.

@@ -2,7 +2,6 @@ package recent_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,19 +24,6 @@ type counter struct{ atomic.Int64 }
 func (c *counter) observe(ctx context.Context, _ observe.Operation) (context.Context, func(observe.Call)) {
 	c.Add(1)
 	return ctx, nil
-}
-
-// failing is a store whose keys cannot be freed by hand while err is not nil.
-type failing struct {
-	lease.Store
-	err error
-}
-
-func (f *failing) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	if f.err != nil {
-		return f.err
-	}
-	return f.Store.Break(ctx, key, next)
 }
 
 func newGate(s lease.Store) *recent.Gate {
@@ -119,23 +105,6 @@ func TestDoDoesNotAskAboutAHeldKey(t *testing.T) {
 		alert(t, g, "3", taken, throttle.Throttled)
 		if calls.Load() == before {
 			t.Error("the store was not asked whether the window covers an alert")
-		}
-	})
-}
-
-// This replica forgets a window that it has ended, and no other.
-func TestReopenForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &failing{Store: memlease.New()}
-		g := newGate(store)
-		alert(t, g, "1", taken, throttle.Sent)
-		store.err = errors.New("service unavailable")
-		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err == nil || !g.Recent(sensor.Of("oven#7")) {
-			t.Errorf("Reopen failed with %v, and the window is forgotten", err)
-		}
-		store.err = nil
-		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil || g.Recent(sensor.Of("oven#7")) {
-			t.Errorf("Reopen returned %v, and the window is remembered", err)
 		}
 	})
 }

@@ -284,16 +284,6 @@ func (w *windows) wait(of sensor.ID) (left time.Duration, inForce bool) {
 	return left, inForce
 }
 
-// forget ends the window of a device or sensor here. What was suppressed still counts.
-func (w *windows) forget(of sensor.ID) {
-	w.use(w.hashOf(of), func(m *window) {
-		if m.known() {
-			m.ends(w.now())
-			m.wait = 0
-		}
-	})
-}
-
 // add counts n suppressed readings of a device or sensor, which need not be known: its window may be over for long.
 func (w *windows) add(of sensor.ID, n int64) {
 	if n == 0 {

@@ -150,11 +150,6 @@ func TestWindowsAreAMap(t *testing.T) {
 					}
 					m.suppressed += 3
 				case 3:
-					w.forget(sensor.Of(device))
-					if m != nil {
-						m.end, m.frees = now, now
-					}
-				case 4:
 					time.Sleep(time.Duration(step[1]) * 10 * time.Second)
 				}
 				now = time.Now()
