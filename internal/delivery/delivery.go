@@ -322,7 +322,7 @@ func (q *queue) follow(d *delivery, v verdict) {
 	}
 
 	if v.err != nil {
-		q.to.dispatcher.Warn(q.box.account.Logger, q.waitText(d, v.why), v.err)
+		q.to.dispatcher.Warn(q.box.account.Logger, q.waitText(v.why), v.err)
 	}
 
 	q.box.mu.Lock()

@@ -104,7 +104,7 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 		case throttle.Busy:
 			wait := min(time.Until(a.result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain))
 			if !backoff.Sleep(ctx, wait) {
-				return Reply{Reason: WaitClaim.String(), Detail: q.waitText(d, WaitClaim)}
+				return Reply{Reason: WaitClaim.String(), Detail: q.waitText(WaitClaim)}
 			}
 
 			if about.covered(q.to.index) { // by what another caller has sent meanwhile
@@ -113,7 +113,7 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			}
 
 		case throttle.Unavailable:
-			text := q.waitText(d, WaitStore)
+			text := q.waitText(WaitStore)
 			q.to.dispatcher.Warn(q.box.account.Logger, text, a.err)
 			return Reply{Reason: WaitStore.String(), Detail: text}
 

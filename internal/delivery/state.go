@@ -148,7 +148,7 @@ func (q *queue) condition(d *delivery) Condition {
 		c.Since = r.dispatcher.started.Add(down.since)
 	}
 
-	c.Text = q.text(d, c.For)
+	c.Text = q.text(c.For)
 
 	return c
 }
@@ -179,26 +179,18 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 }
 
 // waitText is text, for a caller that does not hold to.mu.
-func (q *queue) waitText(d *delivery, w Wait) string {
+func (q *queue) waitText(w Wait) string {
 	q.to.mu.Lock()
 	defer q.to.mu.Unlock()
-	return q.text(d, w)
+	return q.text(w)
 }
 
-// text returns for people that d waits for w. The caller holds to.mu.
-func (q *queue) text(d *delivery, w Wait) string {
+// text returns for people that a delivery waits for w. The caller holds to.mu.
+func (q *queue) text(w Wait) string {
 	name, failure := q.to.to.Name, ""
 	down, _ := q.to.outage()
 	if q.to.failure != nil {
 		failure = fmt.Sprintf(" (%v)", q.to.failure)
-	}
-
-	owner := "the alert once it is certain that the device is still silent"
-	switch {
-	case d.subject.Topic.Incidents:
-		owner = "the message about the incident once its record, and the checkpoint store, say that it is true"
-	case d.notice.recovers():
-		owner = "the recovery once the checkpoint store says that this replica still owns the partition"
 	}
 
 	return map[Wait]string{
@@ -211,7 +203,7 @@ func (q *queue) text(d *delivery, w Wait) string {
 		WaitPause:      "the last attempt to alert receiver " + name + " failed" + failure,
 		WaitWindow:     "receiver " + name + " gets the recovery when the window of the last alert is over",
 		WaitDeadLetter: "the alert to receiver " + name + " was given up, and its dead letter cannot be written",
-		WaitOwner:      "receiver " + name + " gets " + owner,
+		WaitOwner:      "receiver " + name + " gets the message once the partition's records, in the checkpoint store, say that it is still true",
 	}[w]
 }
 

@@ -58,7 +58,7 @@ func Send(
 	go func() {
 		defer close(asked)
 		inParallel(n, func(i int) {
-			if m.hasGone() {
+			if m.gone.Load() {
 				settle(i, ErrLate)
 			} else if c, ok := claim(i); ok && !m.join(i, c) {
 				settle(i, ErrLate)
@@ -72,7 +72,7 @@ func Send(
 	}
 
 	m.mu.Lock()
-	m.gone = true
+	m.gone.Store(true)
 	m.mu.Unlock()
 
 	if len(m.which) > 0 {
@@ -112,21 +112,15 @@ type message struct {
 	mu     sync.Mutex
 	which  []int // the notices in it
 	claims []Claimed
-	goes   time.Time // once it has a notice: when it goes at the latest
-	gone   bool
-}
-
-func (m *message) hasGone() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.gone
+	goes   time.Time   // once it has a notice: when it goes at the latest
+	gone   atomic.Bool // set under mu
 }
 
 // join adds a notice, unless the message has gone.
 func (m *message) join(i int, c Claimed) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.gone {
+	if m.gone.Load() {
 		return false
 	}
 
