@@ -478,7 +478,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		args string
 		word string
 	}{
-		{"", "deadletters what? See alertworker deadletters --help"},
+		{"", "deadletters is incomplete; see alertworker deadletters --help"},
 		{"burn", `unexpected "burn"`},
 		{"list x", `unexpected "x"`},
 		{"list --since yesterday", "-since"},

@@ -60,7 +60,7 @@ func group(word, does string) func(context.Context, io.Writer, []string) error {
 		if err := parseFlags(flags, args); err != nil {
 			return err
 		}
-		return &usageError{fmt.Errorf("%s what? See %s --help", word, flags.Name())}
+		return &usageError{fmt.Errorf("%s is incomplete; see %s --help", word, flags.Name())}
 	}
 }
 

@@ -137,7 +137,7 @@ const wraps = `
 	go.opentelemetry.io                                             internal/ops/otlp internal/ops/metrics
 	github.com/twmb/avro                                            internal/ops/backtesting
 	github.com/tetratelabs/wazero                                   tools/simulate
-	golang.org/x/term                                               internal/lab/console cmd/alertworker
+	golang.org/x/term                                               internal/lab/console
 `
 
 // unshipped are packages that tests need and the binary must not have.
