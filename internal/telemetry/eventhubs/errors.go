@@ -25,9 +25,6 @@ var receiver = regexp.MustCompile(`[Rr]eceiver '([^']+)'`)
 // noGroup reports whether the hub has no such consumer group.
 func noGroup(err error) bool { return strings.Contains(err.Error(), "amqp:not-found") }
 
-// refused reports whether the hub refused the credentials, or there are none.
-func refused(err error) bool { return unauthorized(err) || noToken(err) }
-
 // unauthorized reports whether the hub refused the credentials.
 func unauthorized(err error) bool {
 	return status(err) == http.StatusUnauthorized || condition(err) == string(amqp.ErrCondUnauthorizedAccess)

@@ -269,7 +269,8 @@ func (s *Source) fault(before telemetry.Fault, at endpoint, err error) telemetry
 		since = time.Now()
 	}
 
-	return telemetry.Fault{Since: since, Err: s.explain(context.Background(), at, err), Refused: refused(err)}
+	refused := unauthorized(err) || noToken(err)
+	return telemetry.Fault{Since: since, Err: s.explain(context.Background(), at, err), Refused: refused}
 }
 
 // Close closes the connection for questions. Call it after Run has returned, when

@@ -21,7 +21,7 @@ type link struct {
 	receiver   *amqp.Receiver
 	credit     int                     // how many events it may have on request
 	requested  int                     // and not taken yet
-	taken      []amqpfilter.Messages   // since reuse was called
+	taken      []amqpfilter.Messages   // the memory of the events that take has returned
 	fail       context.CancelCauseFunc // makes whoever waits for a message fail
 }
 
@@ -83,8 +83,15 @@ func (l *link) next(ctx context.Context) (*amqp.Message, error) {
 // errGone means that the session has ended, and so has what came on it and was not taken yet.
 var errGone = errors.New("the hub has ended the session")
 
-// take appends to events those that m stands for, and as many as have come besides, up to the credit.
+// take appends to events those that m stands for, and as many as have come besides, up to the credit. It ends the use
+// of those in taken.
 func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) ([]telemetry.Event, error) {
+	for _, messages := range l.taken {
+		l.connection.filter.Reuse(messages)
+	}
+	clear(l.taken)
+	l.taken = l.taken[:0]
+
 	for ; m != nil; m = l.receiver.Prefetched() {
 		messages, ok := l.connection.filter.Take(m.GetData())
 		if !ok {
@@ -101,16 +108,6 @@ func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) ([]t
 	}
 
 	return events, nil
-}
-
-// reuse ends the use of all events that take has returned.
-func (l *link) reuse() {
-	for _, messages := range l.taken {
-		l.connection.filter.Reuse(messages)
-	}
-
-	clear(l.taken)
-	l.taken = l.taken[:0]
 }
 
 // close returns when the link is closed. Until then the hub may still send, so that the partition

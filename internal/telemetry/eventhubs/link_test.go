@@ -203,12 +203,13 @@ func TestStalledLink(t *testing.T) {
 	h.Publish(t, "0", "a")
 	h.Publish(t, "1", "a")
 	next(t, bodies, "0:a", "1:a")
+	before := s.Stats().Stalled // on a busy machine what is not muted may be late, too
 	if n := h.Mute("0"); n != 1 {
 		t.Fatalf("%d links were muted", n)
 	}
 	h.Publish(t, "0", "b")
 	next(t, bodies, "0:b")
-	if stats := s.Stats(); stats.Stalled != 1 || stats.Lost != 0 {
+	if stats := s.Stats(); stats.Stalled != before+1 || stats.Lost != 0 {
 		t.Errorf("%+v: want one link that stalled, and nothing lost", stats)
 	}
 	h.Publish(t, "1", "b")

@@ -218,7 +218,6 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		}
 
 		clear(p.events) // the consumer no longer uses them
-		l.reuse()
 		if p.events, err = l.take(p.events[:0], m, &p.texts); err != nil {
 			return true, err
 		}
