@@ -94,9 +94,6 @@ func Parse(text string) (*Target, error) {
 	return t, nil
 }
 
-// Host returns the service's host and port.
-func (t *Target) Host() string { return t.url.Host }
-
 // message returns the call that says that all is well, or why it is not.
 func (t *Target) message(why string) httppost.Message {
 	m := httppost.Message{What: "heartbeat", ContentType: "text/plain; charset=utf-8", Body: []byte(why)}

@@ -95,7 +95,19 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		return nil, err
 	}
 
-	transport := cmp.Or(opts.Transport, http.RoundTripper(newTransport(max(opts.Concurrency, 1))))
+	// It speaks HTTP/1.1 alone: there a request that times out takes its
+	// connection with it, while on HTTP/2 the next ones would go to the same dead one.
+	transport := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:    dialTimeout,
+		MaxIdleConns:           max(opts.Concurrency, 1),
+		MaxIdleConnsPerHost:    max(opts.Concurrency, 1),
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeader,
+		DisableCompression:     true,
+	}
+
 	secrets := slices.Clone(opts.Secrets)
 	for _, values := range opts.Header {
 		secrets = append(secrets, values...)
@@ -115,26 +127,11 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		settings:    opts.Settings,
 		says:        opts.Says,
 		client: &http.Client{
-			Transport:     transport,
+			Transport:     cmp.Or(opts.Transport, http.RoundTripper(transport)),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 	return c, nil
-}
-
-// newTransport speaks HTTP/1.1 alone: there a request that times out takes its
-// connection with it, while on HTTP/2 the next ones would go to the same dead one.
-func newTransport(concurrency int) *http.Transport {
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout:    dialTimeout,
-		MaxIdleConns:           concurrency,
-		MaxIdleConnsPerHost:    concurrency,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeader,
-		DisableCompression:     true,
-	}
 }
 
 // Format prints scheme and host, whatever the verb.

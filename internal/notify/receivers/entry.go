@@ -85,10 +85,27 @@ func Parse(text string) (Entry, error) {
 		text = text[len(m[0]):]
 	}
 
-	var err error
-	e.url, err = parse(text)
+	if text == "" {
+		return Entry{}, fmt.Errorf("is empty: must be %s", known)
+	}
 
-	return e, err
+	if m := another.FindStringSubmatch(text); m != nil && find(m[1]).open != nil {
+		return Entry{}, errors.New("has another entry behind a semicolon: separate entries by commas or line breaks")
+	}
+
+	var err error
+	if e.url, err = url.Parse(text); err != nil {
+		// What net/url says may quote half a password.
+		return Entry{}, errors.New(
+			"is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C",
+		)
+	}
+
+	if find(e.url.Scheme).open == nil { // which may be a key, or a user, and is not repeated
+		return Entry{}, fmt.Errorf("begins with no known scheme: must be %s", known)
+	}
+
+	return e, nil
 }
 
 const mustBeWord = "up to 63 letters, digits, '.', '-' and '_', the first a letter or a digit"
@@ -195,31 +212,6 @@ func readWords(into *[]string, value string) string {
 		return mustBeWord + "; several are separated by |"
 	}
 	return ""
-}
-
-// parse returns the URL of an entry, whose scheme is known. Its errors are Parse's.
-func parse(raw string) (*url.URL, error) {
-	if raw == "" {
-		return nil, fmt.Errorf("is empty: must be %s", known)
-	}
-
-	if m := another.FindStringSubmatch(raw); m != nil && find(m[1]).open != nil {
-		return nil, errors.New("has another entry behind a semicolon: separate entries by commas or line breaks")
-	}
-
-	u, err := url.Parse(raw)
-	if err != nil {
-		// What net/url says may quote half a password.
-		return nil, errors.New(
-			"is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C",
-		)
-	}
-
-	if find(u.Scheme).open == nil { // which may be a key, or a user, and is not repeated
-		return nil, fmt.Errorf("begins with no known scheme: must be %s", known)
-	}
-
-	return u, nil
 }
 
 // another is what looks like an entry behind the first, with its scheme.

@@ -114,7 +114,14 @@ type opened struct {
 	from      []source
 }
 
-// add opens the receiver of an entry, or adds its filter to the one that it is the same as.
+// A source is the entry that a receiver was made of, and its number.
+type source struct {
+	Entry
+	number int
+}
+
+// add opens the receiver of an entry, or adds its filter to the one with the same id or name, if they differ by their filters
+// alone.
 func (o *opened) add(text string, number int, opts Options) error {
 	e, r, err := open(text, opts)
 	if err != nil {
@@ -125,37 +132,26 @@ func (o *opened) add(text string, number int, opts Options) error {
 		isName := e.Name != "" && e.Name == first.Name
 		return isName || strings.EqualFold(e.id(), first.id()) // some stores ignore case
 	})
-	if same >= 0 {
-		return o.receivers[same].join(e, o.from[same])
+	if same < 0 {
+		o.receivers = append(o.receivers, r)
+		o.from = append(o.from, source{e, number})
+		return nil
 	}
 
-	o.receivers = append(o.receivers, r)
-	o.from = append(o.from, source{e, number})
-
-	return nil
-}
-
-// A source is the entry that a receiver was made of, and its number.
-type source struct {
-	Entry
-	number int
-}
-
-// join adds e, which has the id or name of the entry that r was made of, to r, if they differ by their filters alone.
-func (r *Receiver) join(e Entry, first source) error {
-	one, other := first.Entry, e
+	filters := &o.receivers[same].Filters
+	one, other := o.from[same].Entry, e
 	one.Filter, other.Filter = notify.Filter{}, notify.Filter{}
-	getsAll := len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{})
-	hasFilter := slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) })
+	getsAll := len(*filters) == 0 || len(r.Filters) == 0
+	hasFilter := slices.ContainsFunc(*filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) })
 	if getsAll || hasFilter || !reflect.DeepEqual(one, other) {
 		return fmt.Errorf(
 			"is the same receiver as entry %d, by its URL, name or id: only level=, rule= and where= may differ; if both are "+
 				"wanted, put a name=… of its own in front of each",
-			first.number,
+			o.from[same].number,
 		)
 	}
 
-	r.Filters = append(r.Filters, e.Filter)
+	*filters = append(*filters, r.Filters...)
 
 	return nil
 }

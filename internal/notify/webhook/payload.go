@@ -198,8 +198,6 @@ func alertOf(e event) (notify.Alert, error) {
 	case slices.ContainsFunc([]float64{d.Window, d.Remember, d.Silent}, isNoWindow):
 		return notify.Alert{}, fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds",
 			d.Window, d.Remember, d.Silent, maxWindow.Seconds())
-	case word != normal && (d.Silent > 0) != (word == silent):
-		return notify.Alert{}, fmt.Errorf("data.silent is %v in an alert of the type %q", d.Silent, e.Type)
 	case d.Silent == 0 && (d.Value == nil || d.Limit == nil):
 		return notify.Alert{}, errors.New("data.value or data.limit is missing")
 	}
@@ -219,8 +217,8 @@ func alertOf(e event) (notify.Alert, error) {
 	}
 
 	inUTC(&a)
-	if e.Subject != a.About() {
-		return notify.Alert{}, fmt.Errorf("subject is %q, but data is about %q", e.Subject, a.About())
+	if e.Subject != a.About() || !strings.HasSuffix(typeOf(a), "."+word) {
+		return notify.Alert{}, fmt.Errorf("type and subject are %q and %q, but those of data %q and %q", e.Type, e.Subject, typeOf(a), a.About())
 	}
 
 	_, err := Encode(a, wording.Style{})
