@@ -81,21 +81,17 @@ func Span(d time.Duration) string {
 // ClockOff says how far this machine's clock is from one that is ahead of it by so much: "this machine's clock is 20 min
 // behind". It is empty if that is less than a minute, which may be the way of an answer.
 func ClockOff(ahead time.Duration) string {
-	const text = "this machine's clock is %s %s"
-
 	apart := ahead.Abs().Round(time.Second)
 	if apart >= 2*time.Minute {
 		apart = apart.Round(time.Minute)
 	}
 
-	switch {
-	case apart < time.Minute:
+	if apart < time.Minute {
 		return ""
-	case ahead > 0:
-		return fmt.Sprintf(text, Span(apart), "behind")
 	}
 
-	return fmt.Sprintf(text, Span(apart), "ahead")
+	side := map[bool]string{false: "ahead", true: "behind"}[ahead > 0]
+	return fmt.Sprintf("this machine's clock is %s %s", Span(apart), side)
 }
 
 // Clean replaces whatever a terminal would act upon rather than print: control characters, escape sequences, text that

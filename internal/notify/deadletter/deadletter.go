@@ -49,10 +49,8 @@ const (
 // Kinds are all of them, those first that matter most.
 var Kinds = []Kind{Undelivered, Replayed, Discarded}
 
-// folder is where the letters of a kind are, with a slash at its end.
-func (k Kind) folder() string {
-	return map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/", Discarded: "discarded/"}[k]
-}
+// folders are where the letters of each kind are.
+var folders = map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/", Discarded: "discarded/"}
 
 // A Store keeps dead letters in a container, as records. Use New. It is safe for concurrent use.
 type Store struct {
@@ -124,7 +122,7 @@ var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{16}$`
 
 // blobName returns the name of a letter's blob.
 func blobName(kind Kind, id string) string {
-	return kind.folder() + id[:4] + "/" + id[4:6] + "/" + id[6:8] + "/" + id + ".json"
+	return folders[kind] + id[:4] + "/" + id[4:6] + "/" + id[6:8] + "/" + id + ".json"
 }
 
 // idOf is the inverse of blobName, false for what is not of this kind.

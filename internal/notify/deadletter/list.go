@@ -54,7 +54,7 @@ type Letter struct {
 func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[[]Letter, error] {
 	from := utc(since).Format(timeLayout)
 	return func(yield func([]Letter, error) bool) {
-		for all, err := range records.Pages(ctx, s.records, kind.folder()) {
+		for all, err := range records.Pages(ctx, s.records, folders[kind]) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -176,7 +176,7 @@ func gone(err error) error {
 // Count returns the number of Undelivered letters about readings that the hub got on the UTC day of
 // day, at most limit. It makes one call for each 1,000 letters.
 func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err error) {
-	prefix := Undelivered.folder() + utc(day).Format("2006/01/02/")
+	prefix := folders[Undelivered] + utc(day).Format("2006/01/02/")
 	for all, err := range records.Pages(ctx, s.records, prefix) {
 		if err != nil {
 			return 0, err

@@ -127,9 +127,9 @@ func (s Style) Facts(a notify.Alert) (facts []Fact) {
 	}
 
 	at, late := taken(a)
-	taken := s.moment(at)
+	when := s.moment(at, toSecond)
 	if late > 0 {
-		taken += ", arrived " + s.moment(a.Enqueued)
+		when += ", arrived " + s.moment(a.Enqueued, toSecond)
 	}
 
 	if a.Title != "" || a.Rule != notify.DefaultRule {
@@ -138,9 +138,9 @@ func (s Style) Facts(a notify.Alert) (facts []Fact) {
 
 	add("Level", printable(a.Level, maxName))
 	add("Field", printable(a.Field, maxField))
-	add("Time", taken)
+	add("Time", when)
 	if since, d := lasted(a); d > 0 {
-		add("Since", s.moment(since)+", for "+humanize.Plain(d))
+		add("Since", s.moment(since, toSecond)+", for "+humanize.Plain(d))
 	}
 
 	add("Suppressed", suppressed(a))
@@ -229,15 +229,15 @@ func taken(a notify.Alert) (at time.Time, late time.Duration) {
 	return a.DeviceTime, late
 }
 
-// moment writes a time for people.
-func (s Style) moment(t time.Time) string { return s.in(t).Format("2006-01-02 15:04:05 MST") }
+// How times are written for people: to the second, or to the minute where no more is known.
+const (
+	toSecond = "2006-01-02 15:04:05 MST"
+	toMinute = "2006-01-02 15:04 MST"
+)
 
-// in returns t in the zone of those who read it.
-func (s Style) in(t time.Time) time.Time {
-	if s.Zone == nil {
-		return t.UTC()
-	}
-	return t.In(s.Zone)
+// moment writes a time in the zone of those who read it.
+func (s Style) moment(t time.Time, layout string) string {
+	return t.In(cmp.Or(s.Zone, time.UTC)).Format(layout)
 }
 
 // Cut returns s, or its beginning and "…" if it has more than limit characters, counted as [Units] does.

@@ -119,7 +119,7 @@ func (s Style) silence(a notify.Alert) (condition, since string) {
 		condition = "without " + strings.ReplaceAll(a.Field, ",", " or ")
 	}
 
-	since = "since " + s.in(a.Since).Format("2006-01-02 15:04 MST") // it is only known to the minute
+	since = "since " + s.moment(a.Since, toMinute)
 	if a.Outage != nil {
 		since = "nothing from any of " + humanize.Count(a.Outage.Devices, "device") + " " + since
 	}
