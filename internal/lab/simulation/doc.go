@@ -10,8 +10,7 @@
 // be over. While faults last an alert may be late, and nothing else may be wrong.
 //
 // In one of twenty worlds nothing is wrong but secrets: the storage account's signature changes in the file that all
-// replicas read, perhaps to one that does not work for minutes. No alert may be late for that, and no two replicas change
-// at the same time.
+// replicas read, perhaps to one that does not work for minutes. No alert may be late for that.
 //
 // A dead replica reaches nobody, though its goroutines run until they have noticed. A frozen one reaches nobody until
 // all that it has sent arrives at once; its timers go on, as those of a stopped process do not, which

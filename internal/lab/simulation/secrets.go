@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -23,26 +21,12 @@ type secrets struct {
 	right    string // the last one in the file that was accepted
 	accepted map[string]bool
 	made     int
-	beats    map[*body]heartbeat
-	changed  []change
-}
-
-// A heartbeat is the last one that a replica wrote, or removed, and with which signature.
-type heartbeat struct {
-	at        time.Time
-	signature string
-}
-
-// A change is a replica's from one signature, which still works, to another: from its last heartbeat to its first.
-type change struct {
-	of       *body
-	from, to time.Time
 }
 
 // newSecrets returns those of a world that begins.
 func newSecrets() secrets {
 	const first = "simulated"
-	return secrets{inFile: first, right: first, accepted: map[string]bool{first: true}, beats: map[*body]heartbeat{}}
+	return secrets{inFile: first, right: first, accepted: map[string]bool{first: true}}
 }
 
 // storage returns what is in the file of STORAGE_CONNECTION_STRING. A key would sign each request, which costs more than
@@ -112,44 +96,6 @@ func (p *passage) unauthorized() *httptest.ResponseRecorder {
 	h.WriteHeader(http.StatusForbidden)
 
 	return h
-}
-
-// beat notes a heartbeat that a replica has written, or removed.
-func (p *passage) beat() {
-	container, name := blobOf(p.request)
-	if container != checkpointContainer || !strings.Contains(name, "/owner/") {
-		return
-	}
-
-	w := p.world
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	s := &w.secrets
-	now := heartbeat{p.began, p.request.URL.Query().Get("sig")}
-	before := s.beats[p.of]
-	if before.signature != "" && before.signature != now.signature && s.accepted[before.signature] {
-		s.changed = append(s.changed, change{p.of, before.at, now.at})
-	}
-	s.beats[p.of] = now
-}
-
-// together returns which replicas changed their secrets at the same time, though nothing else was wrong.
-func (w *World) together() (all []string) {
-	const apart = 100 * time.Millisecond
-	others := func(f Fault) bool { return f.Do != Rotate && f.Do != Spoil }
-	if slices.ContainsFunc(w.plan.Faults, others) {
-		return nil
-	}
-
-	for i, a := range w.secrets.changed {
-		for _, b := range w.secrets.changed[:i] {
-			if a.of != b.of && a.from.Add(apart).Before(b.to) && b.from.Add(apart).Before(a.to) {
-				all = append(all, fmt.Sprintf("%s and %s changed their secrets together after %v", b.of.name, a.of.name, a.from.Sub(w.began)))
-			}
-		}
-	}
-
-	return all
 }
 
 // rotateSecrets has nothing happen but that secrets change, some of them to what does not work for a time.

@@ -136,7 +136,6 @@ func (p *passage) travel() {
 
 // took notes what the service has done, if the judge has to know of it.
 func (p *passage) took() {
-	p.beat()
 	switch p.step {
 	case Checkpoint:
 		p.world.checkpointed(p.request)

@@ -223,7 +223,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		Delivered: w.delivered,
 		Simulated: time.Since(w.began),
 		Steps:     w.steps,
-		Wrong:     slices.Concat(unposted, w.wrongIncidents(), w.unkept(), w.localTimes(), w.together()),
+		Wrong:     slices.Concat(unposted, w.wrongIncidents(), w.unkept(), w.localTimes()),
 	}
 
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
