@@ -191,7 +191,7 @@ func TestDecodeAllIsDecodeOfEach(t *testing.T) {
 			t.Fatal(err)
 		}
 		switch rapid.IntRange(0, 5).Draw(t, "form") {
-		case 0: // deep, so that some fields are skipped and some not
+		case 0: // deep, so that some are read up to there
 			text = strings.Repeat("[", 62) + text + strings.Repeat("]", 62)
 		case 1:
 			text = gzipText(text)

@@ -34,7 +34,7 @@ func TextAt(body []byte, path string) string {
 func Document(body []byte) (v any, ok bool) {
 	new(scanner).unpack(body, func(text []byte) (broken bool) {
 		var all []any
-		values := json.NewDecoder(bytes.NewReader(trim(text)))
+		values := json.NewDecoder(bytes.NewReader(text))
 		for {
 			var one any
 			if err := values.Decode(&one); err != nil {

@@ -114,39 +114,31 @@ func (r *jsonReader) peeked(c byte) ([]byte, error) {
 	}
 
 	for start, depth := r.at, r.depth; ; c = r.peek() {
-		var err error
 		switch c {
 		case '{', '[', '}', ']':
-			err = r.bracket()
+			if r.bracket() != nil || r.depth < depth {
+				return nil, errNotJSON
+			}
+
 		default:
-			err = r.scalar(c)
+			end, next := -1, r.after
+			if r.next <= aMemberValue {
+				end = scalarEnd(r.text, r.at)
+			} else if next = aColon; r.next > aMemberComma && c == '"' {
+				end = textEnd(r.text, r.at)
+			}
+			if end < 0 {
+				return nil, errNotJSON
+			}
+
+			r.at, r.next = end, next
 		}
 
-		if err != nil || r.depth < depth {
-			return nil, errNotJSON
-		}
 		if r.depth == depth {
 			return r.text[start:r.at], nil
 		}
 		r.passPlain(0)
 	}
-}
-
-// scalar passes over a value that is neither an object nor an array, or over a name. It begins with c.
-func (r *jsonReader) scalar(c byte) error {
-	end, next := -1, r.after
-	if r.next <= aMemberValue {
-		end = scalarEnd(r.text, r.at)
-	} else if next = aColon; r.next > aMemberComma && c == '"' {
-		end = textEnd(r.text, r.at)
-	}
-	if end < 0 {
-		return errNotJSON
-	}
-
-	r.at, r.next = end, next
-
-	return nil
 }
 
 // plainNumber takes the next value if it begins at once and parsePlain reads it. It returns it as it stands, too.

@@ -130,6 +130,8 @@ func repair(body, out []byte) ([]byte, mended) {
 	text := trim(body)
 	begin := bytes.Index(body, text)
 	r := repairer{in: body[:begin+len(text)], at: begin, out: out[:0], must: damagedBody, held: -1}
+
+	// A body with a backslash before each quote, and no other one, is read without them.
 	slashed := bytes.Count(text, []byte(`\"`))
 	if slashed > 0 && slashed == bytes.Count(text, []byte(`"`)) && slashed == bytes.Count(text, []byte(`\`)) {
 		r.at = bytes.IndexByte(r.in, '\\')

@@ -31,9 +31,8 @@ type scanner struct {
 	layer    int           // in how many texts it is
 }
 
-// begin makes s ready for text, or says why there is nothing to scan.
+// begin makes s ready for text, which is trimmed, or says why there is nothing to scan.
 func (s *scanner) begin(text []byte) Reason {
-	text = trim(text)
 	switch {
 	case len(text) == 0:
 		return ReasonEmpty
@@ -211,7 +210,7 @@ func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
 // damaged body, in which nobody looks.
 func (s *scanner) textWithin(v []byte) (text []byte, ok bool) {
 	text = trim(s.unquote(v))
-	if !isStart(text) || isText(text) || s.isDamaged() || s.layer == maxLayers {
+	if !isStart(text) || text[0] == '"' || s.isDamaged() || s.layer == maxLayers {
 		return nil, false
 	}
 

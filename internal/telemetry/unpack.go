@@ -17,12 +17,17 @@ import (
 // maxLayers bounds how often a body is unpacked. Base64 of gzip of UTF-16 takes three.
 const maxLayers = 5
 
-// unpack calls try with body and, as long as that is a JSON string or try finds it broken, with what is packed in it; at
-// last, if nothing is, with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not
+// unpack calls try with body, trimmed, and, as long as that is a JSON string or try finds it broken, with what is packed in
+// it; at last, if nothing is, with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not
 // come to that.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 	s.mended, s.repaired = mended{}, false
-	for layer := 0; isText(body) || try(body); layer++ {
+	for layer := 0; ; layer++ {
+		text := trim(body)
+		if at(text, 0) != '"' && !try(text) {
+			return ReasonOK
+		}
+
 		inner, isPacked, r := s.inner(body)
 		switch {
 		case !isPacked:
@@ -30,7 +35,7 @@ func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 			if s.repaired = len(s.repair) > 0; s.repaired {
 				try(s.repair)
 			}
-			if isBinary(trim(body)) {
+			if isBinary(text) {
 				return ReasonUnsupportedEncoding
 			}
 			return ReasonMalformed
@@ -43,8 +48,6 @@ func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 
 		body = inner
 	}
-
-	return ReasonOK
 }
 
 // inner returns what is packed in body, which is not JSON as it stands, or why that cannot be read. What it returns may
@@ -78,7 +81,7 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 	}
 
 	body = trim(body)
-	if isText(body) {
+	if at(body, 0) == '"' {
 		text, err := jsontext.AppendUnquote(nil, body)
 		return text, err == nil, ReasonOK
 	}
@@ -193,6 +196,3 @@ func isBinary(text []byte) bool {
 	return first >= utf8.RuneSelf ||
 		bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && !isSpace(byte(r)) })
 }
-
-// isText reports whether body is a JSON string, in which there may be JSON.
-func isText(body []byte) bool { return at(trim(body), 0) == '"' }
