@@ -121,7 +121,7 @@ func New(o Options) *Admin {
 		Options:    o,
 		facts:      o.Rules.Facts(),
 		starting:   o.Worker == nil,
-		history:    newHistory(time.Now()),
+		history:    history{minute: minuteOf(time.Now()), done: map[int64]totals{}}, // what was counted before is part of this minute
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),
 		duties:     newShared(o.Duties),

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"alertworker/internal/humanize"
 	"alertworker/internal/ops/leader"
 )
 
@@ -30,9 +29,3 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	}
 	return v
 }
-
-// maxCause is how many characters of a run's detail are shown.
-const maxCause = 120
-
-// cause is a run's detail in one line: a sentence begins with its cause, and an error ends in it.
-func cause(detail string) string { return humanize.Middle(humanize.OneLine(detail), maxCause) }

@@ -22,11 +22,6 @@ type history struct {
 	recent []sample         // of about the last 60 s, the latest last
 }
 
-// newHistory returns one that begins in the minute of now: what was counted before is part of that.
-func newHistory(now time.Time) history {
-	return history{minute: minuteOf(now), done: map[int64]totals{}}
-}
-
 // A sample is the counters at one moment.
 type sample struct {
 	at time.Time

@@ -33,10 +33,6 @@ type openIncidents struct {
 
 // askIncidents asks for those that are open, the oldest first.
 func askIncidents(of Incidents) func(context.Context) (openIncidents, error) {
-	if of == nil {
-		return nil
-	}
-
 	return func(ctx context.Context) (o openIncidents, err error) {
 		list, all, err := of.Open(ctx, maxIncidents)
 		o.list, o.more = list, !all

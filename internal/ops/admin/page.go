@@ -42,12 +42,11 @@ var (
 		"js":      func() template.JS { return template.JS(pageJS) },
 		"about":   about,
 		"capital": humanize.Capital,
-		"cause":   cause,
+		"cause":   func(detail string) string { return humanize.Middle(humanize.OneLine(detail), maxCause) },
 		"class":   func(s status.State) string { return states[s].class },
 		"count":   count[int64],
 		"latency": latencyText,
 		"name":    shortName,
-		"known":   known,
 		"named":   func(device, name string) string { return shortName(sensor.ID{Device: device, Name: name}.String()) },
 		"some":    humanize.Some,
 		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
@@ -69,6 +68,7 @@ const (
 	listed    = 15   // rows of a list, unless all are asked for
 	maxAlarms = 1000 // open ones of this replica
 	maxShown  = 128  // characters of a name; IoT Hub's have no more
+	maxCause  = 120  // characters of what a duty reports: a sentence begins with its cause, and an error ends in it
 )
 
 // shortName is a name from outside as the page has room for it.
@@ -425,14 +425,6 @@ func (a *Admin) partitionRows(
 	slices.SortFunc(rows, func(x, y partitionRow) int { return telemetry.ComparePartitions(x.ID, y.ID) })
 
 	return known, rows, old
-}
-
-// known shows a number, which is not known if it is negative.
-func known(n int64) string {
-	if n < 0 {
-		return "–"
-	}
-	return count(n)
 }
 
 // waiting describes what holds back a partition's checkpoint.
