@@ -39,6 +39,7 @@ func TestForgottenForGood(t *testing.T) {
 			if known, err := s.forget(ctx, "stranger"); known || err != nil {
 				t.Errorf("a stranger: known %v, %v", known, err)
 			}
+			synctest.Wait() // he is answered before the checkpoint is written
 			p.fail(errors.New("the process is gone"))
 			s.end()
 			if _, err = s.ledgers.Write(t.Context(), records.Record{Name: "roster/0", ETag: late.ETag}); err == nil {
@@ -159,6 +160,7 @@ func TestForgetEndsAlarms(t *testing.T) {
 				}
 			}
 			if tt.crash {
+				synctest.Wait()
 				p.fail(errors.New("the process is gone"))
 				s.end()
 				p = p.reopen()
@@ -200,7 +202,7 @@ func TestForgetWhileTheLedgerIsDown(t *testing.T) {
 		pass(time.Minute)
 		down.Store(true)
 		ask := func() (bool, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // not when the ledger is tried again
 			defer cancel()
 			return s.forget(ctx, "oven")
 		}

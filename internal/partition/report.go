@@ -129,9 +129,6 @@ func (s *Stream) deliveries(of sensor.ID, alarms []AlarmState) []delivery.State 
 	return s.box.States(keys)
 }
 
-// MostWaiting returns how many deliveries wait for the receiver for which most do.
-func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
-
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is
 // heard again. It returns what is closed once the stores say so, or nil if it is not known.
 func (s *Stream) Forget(of sensor.ID) <-chan struct{} {

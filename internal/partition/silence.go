@@ -328,26 +328,6 @@ func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueN
 	return reg.recovery(l, was, reg.logName, throttle.Event, about)
 }
 
-// quiet returns what absence.Rule.Quiet is of r.
-func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
-	text := func(name string) string {
-		return reg.evaluator.book.Decoder.Text(reg.message.part.measurements, reg.message.index, name)
-	}
-
-	return func(e *telemetry.Event) int64 {
-		about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Text: text}
-		return reg.evaluator.book.Rules.Mutes.Quiet(&about)
-	}
-}
-
-// hearsSensor returns what absence.Rule.Sensor is of r.
-func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
-	return func(name []byte) []byte {
-		p := reg.message.part
-		return r.AppendSensor(name, p.measurements, p.found, r.reads)
-	}
-}
-
 // hearsShared returns what absence.Rule.Shared is of r.
 func (reg *register) hearsShared(r *rule) func(value []byte) []byte {
 	if r.Per == "" {
@@ -376,32 +356,37 @@ func (reg *register) hearsShared(r *rule) func(value []byte) []byte {
 	}
 }
 
-// says returns what absence.Rule.Says is of r.
-func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
-	return func(e *telemetry.Event, found []telemetry.Found) absence.Says {
-		switch because, all := r.Expects(found, r.reads); {
-		case because != nil:
-			return absence.Excluded
-		case all:
-			return absence.Expected
-		}
-
-		return absence.Nothing
-	}
-}
-
 // watch has reg know who has fallen silent, by a roster that is kept in file.
 func (reg *register) watch(file *roster.File, log *zap.Logger) {
+	text := func(name string) string {
+		return reg.evaluator.book.Decoder.Text(reg.message.part.measurements, reg.message.index, name)
+	}
+
 	watched := make([]absence.Rule, len(reg.evaluator.silences))
 	for i, r := range reg.evaluator.silences {
 		watched[i] = absence.Rule{
 			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent, Per: r.Per},
 			Field:  r.reads.Field,
-			Says:   r.says(),
-			Quiet:  reg.quiet(r),
-			Sensor: reg.hearsSensor(r),
-			Shared: reg.hearsShared(r),
 			Forget: r.Forget,
+			Shared: reg.hearsShared(r),
+			Sensor: func(name []byte) []byte {
+				p := reg.message.part
+				return r.AppendSensor(name, p.measurements, p.found, r.reads)
+			},
+			Quiet: func(e *telemetry.Event) int64 {
+				about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Text: text}
+				return reg.evaluator.book.Rules.Mutes.Quiet(&about)
+			},
+			Says: func(_ *telemetry.Event, found []telemetry.Found) absence.Says {
+				switch because, all := r.Expects(found, r.reads); {
+				case because != nil:
+					return absence.Excluded
+				case all:
+					return absence.Expected
+				}
+
+				return absence.Nothing
+			},
 		}
 	}
 

@@ -110,22 +110,6 @@ func (r *Roster) Column(rule string) int {
 	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Rule == rule })
 }
 
-// Known returns of how many devices a rule expects something, sensors aside.
-func (r *Roster) Known(rule string) (n int) {
-	column := r.Column(rule)
-	if column < 0 {
-		return 0
-	}
-
-	for d := range r.names {
-		if r.names[d].Name == "" && r.Heard(d, column).Expected() {
-			n++
-		}
-	}
-
-	return n
-}
-
 // seed is random, so that nobody can choose names that share a hash.
 var seed = maphash.MakeSeed()
 
