@@ -438,7 +438,7 @@ func (s *scanner) property(p *path, all Properties) []byte {
 	_, isBool := v.Bool()
 
 	switch {
-	case v.IsNull(), bytes.HasPrefix(text, []byte("$twin.")) && len(p.words) == 0:
+	case v.IsNull(), bytes.HasPrefix(text, []byte("$twin.")) && len(p.words) == 0 && !p.time:
 		return nil
 	case isText:
 		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
