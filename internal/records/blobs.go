@@ -44,15 +44,18 @@ func OpenBlobs(ctx context.Context, c *container.Client, created func(container 
 		_, err := c.Create(ctx, nil)
 		return err
 	})
+	for try := 0; ; try++ {
+		// An identity that may neither create nor look at containers may look at a blob.
+		_, err := b.Stat(ctx, "probe")
+		if err == nil || errors.Is(err, ErrNotFound) {
+			b.home.Created = created
+			return b, nil
+		}
 
-	// An identity that may neither create nor look at containers may look at a blob.
-	if _, err := Reliable(b).Stat(ctx, "probe"); err != nil && !errors.Is(err, ErrNotFound) {
-		return nil, err
+		if !azure.ShouldRetry(ctx, try, err) {
+			return nil, err
+		}
 	}
-
-	b.home.Created = created
-
-	return b, nil
 }
 
 // Address returns the container's, without a signature.
