@@ -96,13 +96,20 @@ func cutUnit(text []byte) (number, unit []byte) {
 	unit = bytes.TrimLeft(text, "0123456789.,+-")
 	number = text[:len(text)-len(unit)]
 	unit = bytes.TrimSpace(unit)
-	isDegree := func(r rune) bool { return r >= utf8.RuneSelf && r != '\u00b5' && r != '\u03bc' } // no micro
+	if bytes.ContainsAny(unit, "\u2103\u2109\u03bc\u03a9") {
+		unit = []byte(lookalikes.Replace(string(unit)))
+	}
+
+	isDegree := func(r rune) bool { return r >= utf8.RuneSelf && r != '\u00b5' } // no micro
 	if letter := bytes.TrimLeftFunc(unit, isDegree); len(letter) == 1 && bytes.ContainsAny(letter, "CFK") {
 		unit = letter
 	}
 
 	return number, unit
 }
+
+// lookalikes are characters that people take for others: a degree sign and a letter in one, and Greek letters.
+var lookalikes = strings.NewReplacer("\u2103", "C", "\u2109", "F", "\u03bc", "\u00b5", "\u03a9", "\u2126")
 
 // NotANumber says for people why text, a value as it stands in a body, is no number for a field with a unit, such as
 // "could be 1,234 or 1.234: …". It is empty if that is plain.

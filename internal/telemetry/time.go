@@ -10,8 +10,8 @@ import (
 )
 
 // ParseTime reads a time as devices write it: by RFC 3339, with a space or underscore for the T, in UTC if it names no
-// zone, as some device SDKs write it, and with a zone such as -0700, as strftime does; or as UnixTime. It allocates nothing
-// for a time.
+// zone, as some device SDKs write it, and with a zone such as -0700, as strftime does, or after a space, as Ruby does; or as
+// UnixTime. It allocates nothing for a time.
 func ParseTime(text []byte) (time.Time, bool) {
 	text = bytes.TrimSpace(text)
 	const shortest, longest = len("2006-01-02T15:04:05"), len("2006-01-02T15:04:05.123456789+01:00")
@@ -21,21 +21,27 @@ func ParseTime(text []byte) (time.Time, bool) {
 		return t, isNumber && isTime
 	}
 
-	if len(text) > longest {
+	if len(text) > longest+len(" ") {
 		return time.Time{}, false
 	}
 
-	var room [longest + len(":")]byte
+	var room [longest + len(" :")]byte
 	written := append(room[:0], text...)
-	if c := written[10]; c == ' ' || c == '_' {
+	if c := written[10]; c == 't' || c == ' ' || c == '_' {
 		written[10] = 'T'
 	}
 
-	switch zone := bytes.LastIndexAny(written[shortest:], "Z+-"); {
-	case zone < 0:
+	switch zone := shortest + bytes.LastIndexAny(written[shortest:], "Zz+-"); {
+	case zone < shortest:
 		written = append(written, 'Z')
-	case len(written)-shortest-zone == len("-0700"):
+	case written[zone] == 'z':
+		written[zone] = 'Z'
+	case len(written)-zone == len("-0700"):
 		written = slices.Insert(written, len(written)-2, ':')
+	}
+
+	if space := bytes.IndexByte(written, ' '); space >= shortest {
+		written = slices.Delete(written, space, space+1)
 	}
 
 	var t time.Time
