@@ -434,6 +434,11 @@ func TestCheckOnAzureStorage(t *testing.T) {
 	settle(t, hub.ConnectionString(), 3, azurite.Container(t, checkpoints, nil))
 	output, _ := runCheck(t, hub.ConnectionString(), env)
 	expect(t, output, "checkpoints", "✓", "2 checkpoints")
+
+	// Another program reads in the worker's consumer group: it owns nothing in these checkpoints.
+	workerIn(t, hub, "$Default")
+	output, _ = runCheck(t, hub.ConnectionString(), env)
+	expect(t, output, "hub", "!", "2 being read in this consumer group", "another program reads the consumer group $Default")
 }
 
 // It says at once if running replicas decide by other rules: they themselves wait for longer than a rollout takes.

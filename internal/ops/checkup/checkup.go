@@ -357,7 +357,7 @@ func (k *checkup) probe(ctx context.Context, group string, perPartition int) (ev
 	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
 }
 
-// hub says what the hub has.
+// hub says what the hub has. It is a warning that another program reads in the consumer group, which a worker would stop.
 func (k *checkup) hub(ctx context.Context) (string, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
@@ -365,7 +365,15 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	}
 
 	c, _ := k.resolved() // the snapshot is of what it returns
-	return fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, traffic(snapshot.Partitions)), nil
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, traffic(snapshot.Partitions))
+	if n := k.rivals(ctx, c, snapshot.Partitions); n > 0 {
+		return "", warning(fmt.Sprintf(
+			"%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each program one of its own",
+			text, n, c.EventHubConsumerGroup,
+		))
+	}
+
+	return text, nil
 }
 
 // traffic says what happens in the partitions of a hub.
@@ -389,6 +397,29 @@ func traffic(all []eventhubs.PartitionState) string {
 	}
 
 	return text + clause(busy, ", %d being read in this consumer group")
+}
+
+// rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does
+// not say.
+func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.PartitionState) (n int) {
+	store, err := k.records()
+	if err != nil || k.config.CheckpointStore == config.StoreMemory {
+		return 0
+	}
+
+	owned, err := ownership.List(ctx, store, groupOf(c).String())
+	if err != nil {
+		return 0
+	}
+
+	owners := owned.Owners(c.OwnershipExpiry)
+	for _, p := range all {
+		if p.Busy && owners[p.ID] == "" {
+			n++
+		}
+	}
+
+	return n
 }
 
 // groupOf returns the names of what replicas with a configuration share.

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry"
 )
 
@@ -119,8 +121,8 @@ func path(names []string) string {
 	return strings.Join(names, ".")
 }
 
-// proposal says what would keep the sensors of a device apart that the rule takes for one, with the keys to write; empty if
-// nothing would. It only sees what some devices have sent lately.
+// proposal says what would keep the sensors of a device apart that the rule takes for one, with the keys to write, or that
+// a device sends too seldom for the rule; empty if nothing is wrong. It only sees what some devices have sent lately.
 func (s *sample) proposal() string {
 	if len(s.paths) == 0 || len(s.rule.Sensor) > 0 {
 		return ""
@@ -141,7 +143,8 @@ func (s *sample) proposal() string {
 	}
 
 	for _, device := range slices.Sorted(maps.Keys(byDevice)) {
-		if text := cmp.Or(turns(byDevice[device]), s.array(byDevice[device], fields)); text != "" {
+		of := byDevice[device]
+		if text := cmp.Or(turns(of), s.array(of, fields), s.changes(of)); text != "" {
 			return device + text
 		}
 	}
@@ -238,6 +241,31 @@ func (s *sample) array(all []measured, fields []string) string {
 	return ""
 }
 
+// changes says that each reading of a device came longer after the one before than For: the next one decides, whenever it
+// comes.
+func (s *sample) changes(all []measured) string {
+	lasts, longest := time.Duration(0), time.Duration(0)
+	for _, l := range s.rule.Levels {
+		if l.For > 0 && (lasts == 0 || l.For < lasts) {
+			lasts = l.For
+		}
+	}
+	if lasts == 0 || len(all) < 3 || s.rule.Each != "" {
+		return ""
+	}
+
+	for i := range all[1:] {
+		between := all[i+1].event.Enqueued.Sub(all[i].event.Enqueued)
+		if between <= lasts {
+			return ""
+		}
+		longest = max(longest, between)
+	}
+
+	const text = "'s messages are up to %s apart, and never less than for (%s): it may send changes only, and its alarm opens with the next one"
+	return fmt.Sprintf(text, humanize.Plain(longest.Round(time.Second)), humanize.Plain(lasts))
+}
+
 // alike proposes each if several places differ by one name, or by the digits at the end: that may be the name of a sensor.
 func (s *sample) alike() string {
 	type group struct{ before, begin, after string } // of the path; begin is that of its last name
@@ -263,11 +291,9 @@ func (s *sample) alike() string {
 		return fmt.Sprintf("%t %6d %v", s.isLikely(place), len(names[at]), at)
 	}
 	at := slices.MaxFunc(slices.Collect(maps.Keys(names)), func(a, b group) int { return cmp.Compare(rank(a), rank(b)) })
-	begin := slices.Min(names[at])
-	for _, name := range names[at] {
-		for !strings.HasPrefix(name, begin) {
-			begin = begin[:len(begin)-1]
-		}
+	begin := strings.TrimRight(names[at][0], "0123456789")
+	if slices.ContainsFunc(names[at], func(name string) bool { return strings.TrimRight(name, "0123456789") != begin }) {
+		begin = ""
 	}
 
 	return fmt.Sprintf("of several sensors, in a rule, each: %q, field: %s, sensor: $key", at.before+begin+"*", at.after)

@@ -3,6 +3,7 @@ package checkup
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -15,6 +16,7 @@ func TestProposals(t *testing.T) {
 	one := []rules.Level{{Limit: 80, Clear: 80}}
 	plain := rules.Rule{Name: "hot", Field: "temperature", Levels: one}
 	stateful := rules.Rule{Name: "hot", Field: "temperature", Levels: one, Resolved: true}
+	lasting := rules.Rule{Name: "hot", Field: "temperature", Levels: []rules.Level{{Limit: 80, Clear: 80, For: 5 * time.Minute}}}
 	value := rules.Rule{Name: "hot", Field: "v", Levels: one, Only: []rules.Condition{{Name: "tag", Values: []string{"water"}}}}
 
 	body := func(bodies ...string) (all []telemetry.Event) {
@@ -30,6 +32,14 @@ func TestProposals(t *testing.T) {
 		}
 		return all
 	}
+	every := func(gap time.Duration) []telemetry.Event {
+		all := body(`{"temperature":21}`, `{"temperature":91}`, `{"temperature":22}`)
+		for i := range all {
+			all[i].Enqueued = time.Unix(1_800_000_000, 0).Add(time.Duration(i) * gap)
+		}
+		return all
+	}
+
 	for name, test := range map[string]struct {
 		rule   rules.Rule
 		events []telemetry.Event
@@ -82,7 +92,7 @@ func TestProposals(t *testing.T) {
 		},
 		"numbers in arrays under several names": {
 			plain, body(`{"Device A":[{"ts":1800000000,"values":{"temperature":91}}],"Device B":[{"ts":1800000000,"values":{"temperature":21}}]}`),
-			"; of several sensors, in a rule, each: \"Device *\", field: values.temperature, sensor: $key",
+			"; of several sensors, in a rule, each: \"*\", field: values.temperature, sensor: $key",
 		},
 		"elements that are called by a name": {
 			rules.Rule{Name: "hot", Each: "r", Field: "t", Levels: one}, body(`{"r":[{"t":91,"probe":"a"},{"t":21,"probe":"b"}]}`),
@@ -96,6 +106,11 @@ func TestProposals(t *testing.T) {
 			rules.Rule{Name: "hot", Field: "temperature", Levels: one}, body(`{"temp1":91,"temp2":21,"humidity":50}`),
 			"; of several sensors, in a rule, each: \"temp*\", field: ., sensor: $key",
 		},
+		"only changes are sent": {
+			lasting, every(12 * time.Minute),
+			"gw-1's messages are up to 12m apart, and never less than for (5m): it may send changes only, and its alarm opens with the next one",
+		},
+		"more often than for": {lasting, every(4 * time.Minute), ""},
 		"a rule with a sensor": {
 			rules.Rule{Name: "hot", Field: "temperature", Levels: one, Sensor: []string{"probe"}},
 			body(`{"probe":"a","temperature":91}`, `{"probe":"b","temperature":21}`, `{"temperature":20}`),
