@@ -37,7 +37,7 @@ func TestWhatItWaitsFor(t *testing.T) {
 			"receiver receiver0.example accepts nothing because of its rate limit (answered 429)", true},
 		"a pause": {func(s *replica, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
-		}, 0, 2 * time.Second, delivery.WaitPause,
+		}, 0, 500 * time.Millisecond, delivery.WaitPause,
 			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
 		"the receiver, alone": {func(s *replica, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
