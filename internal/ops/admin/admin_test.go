@@ -485,7 +485,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			"probe: it is silent\n",
 			"  alarm    offline: open since 1999-12-31 23:40:00 UTC: no message counted, limit 15 min (partition 1)\n",
 			"  silence  offline: heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC\n",
-			"  unknown  not looked up: the window that devices with the same site share; only the hub knows which this one has: run `alertworker why DEVICE --last 2h`\n",
+			"  unknown  not looked up: the window of hot, which devices share; only the hub knows which this one has: run `alertworker why probe --last 2h`\n",
 			"  " + silencedText + "\n",
 		} {
 			if !strings.Contains(b.String(), want) {

@@ -253,7 +253,7 @@ func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []window, 
 				all = append(all, window{at: to, of: one})
 			}
 		case to.Per != "" && !known:
-			unknown = append(unknown, to.Per)
+			unknown = append(unknown, to.Rule)
 		case to.Per != "" && value != "":
 			all = append(all, window{at: to, of: sensor.Of(value), shared: to.Per + "=" + value})
 		}
@@ -261,8 +261,8 @@ func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []window, 
 
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		missing = fmt.Errorf("not looked up: the window that devices with the same %s share; only the hub knows which this one has: "+
-			"run `alertworker why DEVICE --last 2h`", humanize.Or(slices.Compact(unknown)))
+		missing = fmt.Errorf("not looked up: the window of %s, which devices share; only the hub knows which this one has: "+
+			"run `alertworker why %s --last 2h`", humanize.Or(slices.Compact(unknown)), f.asked.Device)
 	}
 
 	return all, missing
