@@ -201,6 +201,10 @@ func (w secretsWatch) tryReceivers(ctx context.Context, c config.Config, s store
 	added := slices.DeleteFunc(c.NotifyURLs.Reveal(), func(entry string) bool {
 		return slices.Contains(w.used.config.NotifyURLs.Reveal(), entry)
 	})
+	if len(added) == 0 { // some were taken out, or stand in another order
+		return nil
+	}
+
 	c.NotifyURLs = config.NewURLs(added...)
 	rs, err := openReceivers(c, s.identity, s.network.http, zap.NewNop())
 	if err != nil {

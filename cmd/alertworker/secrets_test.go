@@ -321,6 +321,23 @@ func TestNewSecretIsTried(t *testing.T) {
 	}
 }
 
+// A receiver is taken out of NOTIFY_URLS without anything to try.
+func TestReceiverTakenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var file atomic.Value
+		file.Store("http://first/")
+		r := newChanging(&file)
+		r.config.NotifyURLs = config.NewURLs("http://first/", "http://second/")
+		r.source = reading
+		r.start()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if next := r.watch(ctx); next == nil || len(next.config.NotifyURLs.Reveal()) != 1 {
+			t.Errorf("%v is used; %s", next, r.monitor.Report().Lines(time.Now()))
+		}
+	})
+}
+
 // A file for signing that is malformed ends no replica, whatever else has changed: the next one could not open its receivers.
 func TestMalformedSigningFile(t *testing.T) {
 	folder := t.TempDir()

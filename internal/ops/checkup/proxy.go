@@ -2,18 +2,26 @@ package checkup
 
 import (
 	"fmt"
+	"net/url"
 	"os"
-	"regexp"
+	"slices"
+	"strings"
 )
-
-// proxyURL matches what may be the URL of a proxy, with a user or without.
-var proxyURL = regexp.MustCompile(`^((https?|socks5h?)://)?(([^@/%]|%[0-9A-Fa-f]{2})*@)?(\[[^]/]+\]|[^][@:/\s]+)(:\d*)?/?$`)
 
 // malformedProxy returns an error for a variable that should name a proxy and does not: connections go past the
 // proxy, or to another. The error does not hold the value, which may have a password.
 func malformedProxy() error {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		if value := os.Getenv(name); value != "" && !proxyURL.MatchString(value) {
+		value := os.Getenv(name)
+		if value == "" {
+			continue
+		}
+		if !strings.Contains(value, "//") {
+			value = "http://" + value
+		}
+
+		u, err := url.Parse(value)
+		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) {
 			return fmt.Errorf("%s is not the URL of a proxy: write http://HOST:PORT", name)
 		}
 	}

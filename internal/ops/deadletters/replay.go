@@ -54,13 +54,19 @@ type Incidents interface {
 	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
 }
 
-// receiver returns which of rs has an id or a name.
+// receiver returns which of rs has this id, or else this name.
 func receiver(rs []receivers.Receiver, name string) (int, error) {
-	var names []string
-	for i, to := range rs {
-		if to.ID == name || to.Name == name {
+	for _, is := range []func(receivers.Receiver) bool{
+		func(to receivers.Receiver) bool { return to.ID == name },
+		func(to receivers.Receiver) bool { return to.Name == name },
+	} {
+		if i := slices.IndexFunc(rs, is); i >= 0 {
 			return i, nil
 		}
+	}
+
+	var names []string
+	for _, to := range rs {
 		names = append(names, to.Name)
 	}
 
