@@ -669,3 +669,37 @@ func TestEachRuleForgets(t *testing.T) {
 		t.Errorf("it says %q", got)
 	}
 }
+
+// A device that is removed while the roster is written is in it, so the next owner cannot go on from that.
+func TestRemovedWhileTheRosterIsWritten(t *testing.T) {
+	b := newBench(t)
+	store := &during{Store: b.store}
+	b.store = store
+	b.begin(telemetry.Position{})
+	b.sends("oven")
+	b.now = limit + 2*time.Second
+	b.sends("kiln")
+	b.look()
+	if saved := b.Save(t.Context(), true); saved.Needed || len(b.fell) != 1 {
+		t.Fatalf("%+v, silent: %v", saved, b.fell)
+	}
+
+	store.write = func() { b.Forget(sensor.Of("oven")) }
+	b.sends("kiln")
+	if saved := b.Save(t.Context(), true); !saved.Needed {
+		t.Errorf("the roster that has it is good enough: %+v", saved)
+	}
+}
+
+// during calls write while a record is written.
+type during struct {
+	records.Store
+	write func()
+}
+
+func (d *during) Write(ctx context.Context, r records.Record) (string, error) {
+	if d.write != nil {
+		d.write()
+	}
+	return d.Store.Write(ctx, r)
+}

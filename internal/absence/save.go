@@ -30,6 +30,8 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 
 	w.changed = false
 	w.written = now
+	wasFound := w.found
+	w.found = w.found || !w.read.Time.IsZero() // unless a device is forgotten while it is written
 	if w.read.Offset != "" && !w.read.NotAfter(w.roster.Position) {
 		w.roster.Position = w.read
 	}
@@ -43,11 +45,11 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 
 	if err != nil {
 		w.changed = true
+		w.found = w.found && wasFound
 		return Saved{Err: err, Needed: !w.found, Wrote: true}
 	}
 
 	w.kept = read
-	w.found = w.found || !read.Time.IsZero() // until then the next owner cannot go on from it
 
 	return Saved{Needed: !w.found, Wrote: true}
 }

@@ -155,8 +155,20 @@ func (a *alarms) keysOf(of sensor.ID, levels []*level) (all []alarmKey) {
 		return nil
 	}
 
+	hasSensors := false
+	for _, l := range levels {
+		if key := (alarmKey{of, l}); a.byKey[key] != (alarm{}) {
+			all = append(all, key)
+		}
+		hasSensors = hasSensors || of.Name == "" && a.sensors[ofDevice{of.Device, l}] > 0
+	}
+
+	if !hasSensors { // as nearly always: all alarms of the partition need not be looked at
+		return all
+	}
+
 	for key := range a.byKey {
-		if of.Covers(key.about) {
+		if key.about != of && of.Covers(key.about) {
 			all = append(all, key)
 		}
 	}

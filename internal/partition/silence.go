@@ -190,12 +190,12 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 		return false // it opens when that is over, if it lasts
 	}
 
-	if !s.alarms.room() {
+	key := alarmKey{fell.Of, l}
+	if s.alarms.byKey[key] == (alarm{}) && !s.alarms.room() {
 		s.evaluator.book.Counters.Untracked.Add(1)
 		return false
 	}
 
-	key := alarmKey{fell.Of, l}
 	k := alarm{
 		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
 		limit:    r.Silent.Seconds(),

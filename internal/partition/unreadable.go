@@ -72,13 +72,18 @@ func (all unreadables) add(partition string, e *telemetry.Event, hash uint64, re
 	}
 }
 
-// makeRoom drops one device that sends nothing more, or that only lacks the field if the other one, which lacks says, does
-// more. It reports whether there was one.
+// makeRoom looks at a few devices, because it is asked in the hot path, and drops one that sends nothing more, or that only
+// lacks the field if the other one, which lacks says, does more. It reports whether there was one.
 func (all unreadables) makeRoom(lacks bool) bool {
-	for hash, u := range all {
+	looked := 0
+	for hash, u := range all { // in random order
 		if time.Since(u.Last) >= unreadableFor || u.lacks() && !lacks {
 			delete(all, hash)
 			return true
+		}
+
+		if looked++; looked == 8 {
+			break
 		}
 	}
 
