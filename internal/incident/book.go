@@ -153,14 +153,19 @@ type Listed struct {
 }
 
 // Open returns the records of incidents that run, or are over and not closed: at most so many, and whether that is all.
-func (b *Book) Open(ctx context.Context, most int) (open []Listed, all bool, err error) {
+// If overFor is not 0, it returns only those that have been over for longer.
+func (b *Book) Open(ctx context.Context, most int, overFor time.Duration) (open []Listed, all bool, err error) {
+	wanted := func(s State, since time.Duration) bool {
+		return s.isOpen() && (overFor == 0 || s == Over && since > overFor)
+	}
+
 	for page, err := range records.Pages(ctx, b.Store, b.Prefix) {
 		if err != nil {
 			return nil, false, fmt.Errorf("list incidents: %w", err)
 		}
 
 		for _, there := range page {
-			if !b.owns(there.Name) || !stateOf(there).isOpen() {
+			if !b.owns(there.Name) || !wanted(stateOf(there), there.Age()) {
 				continue
 			}
 
@@ -172,7 +177,7 @@ func (b *Book) Open(ctx context.Context, most int) (open []Listed, all bool, err
 			if err != nil {
 				return nil, false, err
 			}
-			if c.Record.State.isOpen() {
+			if wanted(c.Record.State, there.Age()) {
 				open = append(open, Listed{c.Group, c.Record, there.Age()})
 			}
 		}

@@ -166,7 +166,7 @@ func TestBookLists(t *testing.T) {
 
 			expect := func(when string, want map[string]incident.State) {
 				t.Helper()
-				found, all, err := b.Open(t.Context(), 10)
+				found, all, err := b.Open(t.Context(), 10, 0)
 				if err != nil || !all || len(found) != len(want) {
 					t.Errorf("%s: open are %+v, all: %t, %v", when, found, all, err)
 				}
@@ -177,7 +177,7 @@ func TestBookLists(t *testing.T) {
 				}
 			}
 			expect("at first", map[string]incident.State{longest: incident.Running, "over": incident.Over})
-			if found, all, err := b.Open(t.Context(), 1); err != nil || all || len(found) != 1 {
+			if found, all, err := b.Open(t.Context(), 1, 0); err != nil || all || len(found) != 1 {
 				t.Errorf("one of two: %+v, all: %t, %v", found, all, err)
 			}
 

@@ -133,7 +133,7 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 // An IncidentBook also finds incidents that run, or are over and not closed: see incident.Book.
 type IncidentBook interface {
 	Incidents
-	Open(ctx context.Context, most int) (open []incident.Listed, all bool, err error)
+	Open(ctx context.Context, most int, overFor time.Duration) (open []incident.Listed, all bool, err error)
 }
 
 const (
@@ -142,18 +142,19 @@ const (
 	adoptAtOnce    = 1000
 )
 
-// adopt looks after incidents that nobody else would end, now and every hour until s.ctx ends. What records say of members
-// that this owner has not found, as after its ledger was lost, is taken out. And the owner of the first partition sends
-// the ends of those that have been over for so long that all their members were of a partition that is no more.
+// adopt looks after incidents that nobody else would end. What records say of members that this owner has not found, as
+// after its ledger was lost, is taken out now. And every hour, until s.ctx ends, the owner of the first partition sends the
+// ends of those that have been over for so long that all their members were of a partition that is no more.
 func (s *Stream) adopt() {
 	if !s.config.Evaluator.hasIncidents() {
 		return
 	}
 
-	for isFirst := true; isFirst || backoff.Sleep(s.ctx, adoptEvery); isFirst = false {
-		all, _, err := s.config.Incidents.Open(s.ctx, adoptAtOnce)
+	isFirst := s.register.id == firstPartition
+	for overFor := time.Duration(0); overFor == 0 || isFirst && backoff.Sleep(s.ctx, adoptEvery); overFor = adoptEvery {
+		all, _, err := s.config.Incidents.Open(s.ctx, adoptAtOnce, overFor)
 		if err != nil {
-			s.warn("incidents cannot be listed; those that nobody ends stay open until the next look, in an hour", err)
+			s.warn("incidents cannot be listed; those that nobody ends stay open until the next look", err)
 			continue
 		}
 

@@ -207,7 +207,7 @@ func TestSilentGatewayWithoutRecoveries(t *testing.T) {
 			t.Errorf("told %s, want %s", got, want)
 		}
 		book := &incident.Book{Store: whole, Prefix: "incidents/"}
-		if open, _, err := book.Open(t.Context(), 10); err != nil || len(open) > 0 {
+		if open, _, err := book.Open(t.Context(), 10, 0); err != nil || len(open) > 0 {
 			t.Errorf("open are %+v, %v", open, err)
 		}
 	})
@@ -333,7 +333,7 @@ func TestIncidentOfAPartitionThatIsNoMore(t *testing.T) {
 		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
 			t.Errorf("told %s, want %s", got, want)
 		}
-		if open, _, err := book.Open(t.Context(), 10); err != nil || len(open) > 0 {
+		if open, _, err := book.Open(t.Context(), 10, 0); err != nil || len(open) > 0 {
 			t.Errorf("open: %+v, %v", open, err)
 		}
 	})

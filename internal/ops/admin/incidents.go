@@ -22,7 +22,7 @@ const maxIncidents = 200 // open ones that are read and listed
 // Incidents are the records of those of all replicas, an incident.Book.
 type Incidents interface {
 	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
-	Open(ctx context.Context, most int) (open []incident.Listed, all bool, err error)
+	Open(ctx context.Context, most int, overFor time.Duration) (open []incident.Listed, all bool, err error)
 }
 
 // openIncidents are those that run, or whose end is not settled.
@@ -34,7 +34,7 @@ type openIncidents struct {
 // askIncidents asks for those that are open, the oldest first.
 func askIncidents(of Incidents) func(context.Context) (openIncidents, error) {
 	return func(ctx context.Context) (o openIncidents, err error) {
-		list, all, err := of.Open(ctx, maxIncidents)
+		list, all, err := of.Open(ctx, maxIncidents, 0)
 		o.list, o.more = list, !all
 		slices.SortFunc(o.list, func(x, y incident.Listed) int {
 			return cmp.Or(x.Record.Began.Compare(y.Record.Began), cmp.Compare(x.Record.ID, y.Record.ID))

@@ -121,7 +121,7 @@ func (failingIncidents) Read(context.Context, incident.Group) (incident.Record, 
 	return incident.Record{}, time.Time{}, errors.New("no route")
 }
 
-func (failingIncidents) Open(context.Context, int) ([]incident.Listed, bool, error) {
+func (failingIncidents) Open(context.Context, int, time.Duration) ([]incident.Listed, bool, error) {
 	return nil, false, errors.New("no route")
 }
 
