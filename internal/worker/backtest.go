@@ -143,13 +143,14 @@ func (b *Backtest) Take(id string, events []telemetry.Event) {
 	}
 }
 
-// Finish sends what waits for the end of a window, each at its time, but a silence, which nothing proves by then.
+// Finish sends what waits for the end of a window, each at its time, but an incident of silences, which nothing proves by then.
 // Nothing may be taken after it.
 func (b *Backtest) Finish() {
 	if b.watchAt < math.MaxInt64 {
 		b.watchAt = b.now + absence.Settling.Microseconds() // the last event proves no more
 		b.watch()
 		b.watchAt = math.MaxInt64
+		b.advance(b.now + 1) // what is due by then
 	}
 
 	b.due = slices.DeleteFunc(b.due, func(n *dueNotice) bool {

@@ -213,3 +213,21 @@ func TestBacktestIsTheWorker(t *testing.T) {
 		}
 	})
 }
+
+// A Backtest ends with what the recording's last event proves, which is also an incident of silences.
+func TestBacktestEndsWithIncident(t *testing.T) {
+	for _, end := range []time.Duration{83 * time.Second, 84 * time.Second, 90 * time.Second} {
+		r := rules.Rule{
+			Name: "offline", Resolved: true, Silent: 80 * time.Second, Levels: []rules.Level{{}}, Window: time.Minute,
+			Forget: rules.DefaultForget, Per: "site",
+		}
+		berlin := map[string]any{"site": "berlin"}
+		recording := []recorded{
+			{"oven", time.Minute, `{"a":1}`, berlin}, {"kiln", 40 * time.Second, `{"a":1}`, nil}, {"kiln", end - 40*time.Second, `{"a":1}`, nil},
+		}
+		real, virtual := play(t, rules.Set{Rules: []rules.Rule{r}}, nil, recording, &receiver{})
+		if len(real) == 0 || !slices.Equal(real, virtual) {
+			t.Errorf("after %v the worker: %q, the backtest: %q", end, real, virtual)
+		}
+	}
+}
