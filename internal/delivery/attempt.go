@@ -158,13 +158,13 @@ func (r *receiver) notify(ctx context.Context, g *group, probe bool, sent []*del
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shortfall.asking--
+	g.sent = len(sent)
 	if errors.Is(ctx.Err(), context.Canceled) { // by the owners, which says nothing about others
 		return err
 	}
 
-	g.sent = len(sent)
 	now, failure := r.dispatcher.now(), notify.AsError(err)
-	if err != nil {
+	if err != nil && (!failure.Refused || failure.Left != "") {
 		r.failure = failure
 	}
 

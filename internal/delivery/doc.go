@@ -15,8 +15,8 @@
 // the claim is given back, and writes as many dead letters. Whose turn it is says receiver.next alone: owners take turns,
 // what matters more goes first, and nobody waits for ever. A waiting delivery has no goroutine.
 //
-// The lock of an [Outbox] is taken before that of a receiver. An owner is called without either, and calls without any
-// of its own.
+// The lock of an [Outbox] is taken before that of a receiver. An owner is called without either. It may hold a
+// lock of its own when it gives, alerts or withdraws.
 //
 // # Outages
 //

@@ -302,17 +302,6 @@ func (o *Outbox) Len() (n int) {
 	return n
 }
 
-// MostWaiting returns how many deliveries wait for the receiver for which most do.
-func (o *Outbox) MostWaiting() (most int) {
-	for _, q := range o.queues {
-		q.to.mu.Lock()
-		most = max(most, q.waiting())
-		q.to.mu.Unlock()
-	}
-
-	return most
-}
-
 // Full reports whether so many dead letters of alerts to one receiver are not written that nothing more should come.
 // While they cannot be, what the receiver is about to be asked about counts too, because it may refuse that as it did the
 // others.

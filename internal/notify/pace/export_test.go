@@ -1,5 +1,7 @@
 package pace
 
+import "time"
+
 // Learned reports whether the receiver refused messages lately because of their number.
 func (p *Pace) Learned() bool { return p.rate > 0 }
 
@@ -10,3 +12,6 @@ func (p *Pace) Rate() float64 {
 	}
 	return 0
 }
+
+// Waits returns the end of the wait that the receiver asked for. It is not after now if there is none.
+func (p *Pace) Waits() time.Duration { return p.wait }

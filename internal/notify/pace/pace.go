@@ -230,6 +230,3 @@ func (p *Pace) Retry(now time.Duration) {
 	p.wait = min(p.wait, now)
 	p.next = min(p.next, now)
 }
-
-// Waits returns the end of the wait that the receiver asked for. It is not after now if there is none.
-func (p *Pace) Waits() time.Duration { return p.wait }
