@@ -240,7 +240,7 @@ func (s Style) moment(t time.Time, layout string) string {
 	return t.In(cmp.Or(s.Zone, time.UTC)).Format(layout)
 }
 
-// Cut returns s, or its beginning and "…" if it has more than limit characters, counted as [Units] does.
+// Cut returns s, or its beginning and "…" if it has more than limit characters, in UTF-16 code units.
 func Cut(s string, limit int) string {
 	units := utf16.Encode([]rune(s))
 	if len(units) <= limit {

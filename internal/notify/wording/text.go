@@ -161,17 +161,26 @@ func (s Style) title(group []notify.Alert) string {
 		what = "sensor"
 	}
 
-	if isOfMany(a) {
-		what = "incident"
-	}
-
 	if s.byGroup(a, group[len(group)-1]) != 0 {
 		return fmt.Sprintf("%d more, of other rules and levels", len(group))
 	}
 
 	_, condition, _ := s.state(a, limits(a))
+	switch {
+	case isOfMany(a) && a.Resolved:
+		what, condition = "incident", "over"
+	case isOfMany(a):
+		what, condition = "incident", "of devices "+condition
+	case len(group) == 1:
+		_, condition, _ = s.state(a, value(a, a.Threshold)) // its own
+	}
 
-	return ruleAndLevel(a) + ": " + humanize.Count(len(group), what) + " " + condition
+	text := ruleAndLevel(a) + ": " + humanize.Count(len(group), what) + " " + condition
+	if !slices.ContainsFunc(group, func(b notify.Alert) bool { return !b.Test }) {
+		text += " (test)"
+	}
+
+	return text
 }
 
 // line is a in the section of its rule and level.

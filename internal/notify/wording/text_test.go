@@ -97,12 +97,12 @@ func TestTextOfIncidents(t *testing.T) {
 	}{
 		{[]notify.Alert{bonn, berlin, hot(1, "critical"), gw, kiel}, "hot, critical: 1 device at or above 80 °C, and 4 more", []string{
 			"hot, critical: 1 device at or above 80 °C", "oven-1: 81 °C, at or above 80",
-			"hot, critical: 2 incidents at or above 80 °C",
+			"hot, critical: 2 incidents of devices at or above 80 °C",
 			"berlin: 12 devices at or above 80 °C, first oven-7: 87 °C", "bonn: at least 2 devices at or above 80 °C, first oven-3",
-			"offline: 1 incident not heard for 1m", "gw-1: 30 devices not heard for 1m, first meter, since 1970-01-01 00:00 UTC",
-			"hot, critical: 1 incident normal again", "kiel: all devices normal again after 43 min",
+			"offline: 1 incident of devices not heard for 1m", "gw-1: 30 devices not heard for 1m, first meter, since 1970-01-01 00:00 UTC",
+			"hot, critical: 1 incident over", "kiel: all devices normal again after 43 min",
 		}},
-		{[]notify.Alert{bonn, berlin}, "hot, critical: 2 incidents at or above 80 °C", []string{
+		{[]notify.Alert{bonn, berlin}, "hot, critical: 2 incidents of devices at or above 80 °C", []string{
 			"berlin: 12 devices at or above 80 °C, first oven-7: 87 °C", "bonn: at least 2 devices at or above 80 °C, first oven-3",
 		}},
 	} {
