@@ -83,7 +83,7 @@ type Config struct {
 	// Prefetch bounds the events that one partition has on request. BufferBytes bounds those that
 	// all partitions of this Source have on request or hand out, in bytes of messages as the hub
 	// sends them, each counted as 256 KiB, the most that IoT Hub accepts. A partition may
-	// always have some on request.
+	// always have some on request, and keeps what it has when the hub gets more partitions.
 	Prefetch    int // 1 to MaxPrefetch
 	BufferBytes int
 
