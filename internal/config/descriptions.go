@@ -73,7 +73,7 @@ var descriptions = map[string]string{
 		"and the names in PUBLIC_URL and REPLICA_NAME; requests for others are refused",
 	"HTTP_INGEST_TOKEN": "bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 " +
 		"characters",
-	"HTTP_ADMIN_TOKEN": "bearer token that enables /devices/{id}, to look up a device and to end its window; must " +
+	"HTTP_ADMIN_TOKEN": "bearer token that enables /devices/{id}, to look up a device and to remove it; must " +
 		"differ from HTTP_INGEST_TOKEN",
 	"LOG_LEVEL":  "debug, info, warn or error",
 	"LOG_FORMAT": "json, or console for reading in a terminal",
