@@ -69,6 +69,12 @@ func answered(status int, code string, header ...string) error {
 	return fmt.Errorf("write: %w", &azcore.ResponseError{StatusCode: status, ErrorCode: code, RawResponse: &http.Response{StatusCode: status, Header: h}})
 }
 
+// ofNoUse is an error of the SDK that repeating a call does not help.
+type ofNoUse struct{}
+
+func (ofNoUse) Error() string { return "no credentials" }
+func (ofNoUse) NonRetriable() {}
+
 func TestShouldRetry(t *testing.T) {
 	reset := errors.New("connection reset by peer")
 	tests := []struct {
@@ -89,6 +95,8 @@ func TestShouldRetry(t *testing.T) {
 		{"no answer, again", reset, 3, time.Minute, true, 400 * time.Millisecond, 800 * time.Millisecond},
 		{"no answer in time", context.DeadlineExceeded, 0, time.Minute, true, 50 * time.Millisecond, 100 * time.Millisecond},
 		{"no such host", &url.Error{Err: &net.DNSError{IsNotFound: true}}, 0, time.Minute, false, 0, 0},
+		{"of no use, says the SDK", fmt.Errorf("token: %w", ofNoUse{}), 0, time.Minute, false, 0, 0},
+		{"busy, of no use, says the SDK", errors.Join(ofNoUse{}, answered(503, "ServerBusy")), 0, time.Minute, true, 50 * time.Millisecond, 100 * time.Millisecond},
 		{"busy", answered(503, "ServerBusy"), 0, time.Minute, true, 50 * time.Millisecond, 100 * time.Millisecond},
 		{"busy, says how long", answered(503, "ServerBusy", "Retry-After", "2"), 0, time.Minute, true, 2 * time.Second, 2 * time.Second},
 		{"throttled, says how long", answered(429, "", "x-ms-retry-after-ms", "1234"), 0, time.Minute, true, 1234 * time.Millisecond, 1234 * time.Millisecond},

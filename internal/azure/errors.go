@@ -20,7 +20,9 @@ import (
 
 // ShouldRetry is lease.Retry of what err is to those who do not know Azure: see Explain. A conflict is a 404, 409 or 412.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
-	return lease.Retry(ctx, try, Explain(err))
+	var never interface{ NonRetriable() } // the SDK's own, which answers have too
+	isOfNoUse := errors.As(err, &never) && Answer(err).StatusCode == 0
+	return !isOfNoUse && lease.Retry(ctx, try, Explain(err))
 }
 
 // Explain returns an error of an Azure SDK client with a one-line message that says what
