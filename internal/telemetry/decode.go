@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -125,8 +126,8 @@ type Range struct{ From, To float64 }
 type Found struct {
 	Value  float64 // 0 unless Reason is ReasonOK
 	Reason Reason  // never ReasonDamaged
-	// Damaged: the body is not JSON, though it could be read in part. What such an event says may alert, and never ends,
-	// clears or interrupts anything.
+	// Damaged: the body is not JSON, though it could be read in part, or its checksum is wrong. What such an event says may
+	// alert, and never ends, clears or interrupts anything.
 	Damaged bool
 	// Around: the field is not in the measurement itself but in what is around it.
 	Around bool
@@ -215,7 +216,8 @@ func (d *Decoder) add(i int, f *Field) error {
 		p.time = f.Time
 		p.isText = f.Text
 		p.words = parseWords(f.Words)
-		_, p.unit = cutUnit([]byte(f.Unit))
+		p.written = bytes.TrimSpace([]byte(f.Unit))
+		p.unit = plainUnit(p.written)
 		if p.given != notGiven {
 			to.given = append(to.given, *p)
 			d.given = true
@@ -253,8 +255,8 @@ func (d *Decoder) add(i int, f *Field) error {
 // no other. If none can be read, the reason is that of the first path that is there.
 //
 // A body that is nearly JSON, or is cut off, is read as far as nobody can take what was sent for something else: see
-// repairer. What DecodeAll returns is ReasonDamaged then, and ReasonMalformed without a reading. Nothing counts of gzip, or of a JSON
-// string, that is cut off.
+// repairer. What DecodeAll returns is ReasonDamaged then, and ReasonMalformed without a reading. Zlib with a wrong
+// checksum is damaged, too. Nothing counts of gzip, or of a JSON string, that is cut off.
 //
 // A body that is nested more than 64 deep is damaged, and read up to there; without a reading its reason is ReasonTooDeep.
 //
@@ -293,7 +295,7 @@ func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
 	end := s.unpack(e.Body, func(text []byte) (broken bool) {
 		return s.readValues(d, d.start, text, found)
 	})
-	damaged := s.isDamaged()
+	damaged := s.isUncertain()
 	for i := range found {
 		f := &found[i]
 		//planted:damaged-is-whole f.Damaged = false; skip

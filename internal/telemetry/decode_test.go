@@ -205,6 +205,23 @@ var bodies = []struct {
 	{"gzip bomb", "", gzipText(strings.Repeat(" ", 8<<20)), 0, telemetry.ReasonTooLarge},
 	{"zlib", "", zlibText(`{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
 	{"zlib, broken off", "", zlibText(`{"temperature":21.4}`)[:20], 0, telemetry.ReasonMalformed},
+	{"zlib, a byte changed", "", zlibOf(`{"temperature":91.5}`, `{"temperature":21.5}`), 21.5, telemetry.ReasonDamaged},
+	{"zlib, without its checksum", "", cutOff(zlibText(`{"temperature":91.5}`), 4), 91.5, telemetry.ReasonDamaged},
+	{"zlib, its checksum cut off", "", cutOff(zlibText(`{"temperature":91.5}`), 1), 91.5, telemetry.ReasonDamaged},
+	{"zlib, more behind it", "", zlibText(`{"temperature":21.4}`) + "\r\n", 21.4, telemetry.ReasonOK},
+	{"zlib of UTF-16, another checksum", "", zlibOf("x", "\xff\xfe"+utf16Text(binary.LittleEndian, `{"temperature":21.4}`)), 0, telemetry.ReasonUnsupportedEncoding},
+	{"base64 of zlib, a byte changed", "", base64.StdEncoding.EncodeToString([]byte(zlibOf(`{"temperature":91.5}`, `{"temperature":21.5}`))), 21.5, telemetry.ReasonDamaged},
+	{"zlib, a byte changed, an array", "", zlibOf("x", `{"temperature":[91.5,20]}`), 91.5, telemetry.ReasonDamaged},
+	{"zlib, a byte changed, no JSON", "", zlibOf("x", `{"temperature":91.5,}`), 91.5, telemetry.ReasonDamaged},
+	{"zlib, a byte changed, other text", "", zlibOf("x", `temperature=99`), 0, telemetry.ReasonUnsupportedEncoding},
+	{"zlib bomb, a byte changed", "", zlibOf("x", strings.Repeat(" ", 8<<20)), 0, telemetry.ReasonTooLarge},
+	{"zlib of a number", ".", zlibText(`91.5`), 91.5, telemetry.ReasonOK},
+	{"zlib of UTF-16", "", zlibText("\xff\xfe" + utf16Text(binary.LittleEndian, `{"temperature":21.4}`)), 21.4, telemetry.ReasonOK},
+	{"zlib of base64", "", zlibText(`eyJ0ZW1wZXJhdHVyZSI6MjEuNH0=`), 21.4, telemetry.ReasonOK},
+	{"zlib of gzip", "", zlibText(gzipText(`{"temperature":21.4}`)), 21.4, telemetry.ReasonOK},
+	{"zlib of deflate", "", zlibText(flateText(`{"temperature":21.4}`)), 21.4, telemetry.ReasonOK},
+	{"zlib of nothing", "", zlibText(``), 0, telemetry.ReasonEmpty},
+	{"zlib of text", "", zlibText(`temperature=99`), 0, telemetry.ReasonMalformed},
 	{"zlib bomb", "", zlibText(strings.Repeat(" ", 8<<20)), 0, telemetry.ReasonTooLarge},
 	{"deflate", "", flateText(`{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
 	{"deflate, large", "", flateText(`[` + strings.Repeat(`{"ts":1795833600,"x":"abc"},`, 500) + `{"temperature":21.4}]`), 21.4, telemetry.ReasonOK},
@@ -282,7 +299,7 @@ func TestDecodeReported(t *testing.T) {
 		{"hardwario/mqtt2influxdb#14", ".", `91.5`, 91.5, telemetry.ReasonOK},
 		{"Azure/azure-iot-explorer#498", ".", `[91.5,40.2]`, 91.5, telemetry.ReasonOK},
 		{"home-assistant/core#48225", ".", `OFFLINE`, 0, telemetry.ReasonMalformed},
-		{"Azure/azure-iot-explorer#383", "", string(zlibBody), 91.5, telemetry.ReasonOK}, // its checksum is wrong
+		{"Azure/azure-iot-explorer#383", "", string(zlibBody), 91.5, telemetry.ReasonDamaged}, // its checksum is wrong
 		{"a position", "values.0", `{"ts": 1690000000, "values": [21.5, 91, 1013]}`, 21.5, telemetry.ReasonOK},
 		{"comment", "", `{/* oven */"temperature":91.5}`, 91.5, telemetry.ReasonDamaged},
 		{"a point first", "", `{"temperature":.5,"temp":91.5}`, 91.5, telemetry.ReasonDamaged},
@@ -554,6 +571,17 @@ func TestUnit(t *testing.T) {
 		{"mV", "21.4 MV", 0},
 		{"mC", "21.4 °C", 0},
 		{"", "21.4 °C", 0},
+		{"1/min", "1450 1/min", 1450},
+		{"1/min", "14501/min", 1450},
+		{"1/min", "1450 /min", 0},
+		{"+mm", "2.5 +mm", 2.5},
+		{"\u00b5g/m3", "35 \u03bcg/m3", 35},
+		{"°C", "9.15e1 °C", 91.5},
+		{"°C", "9.15e1C", 91.5},
+		{"°C", "9150E-2 \u2103", 91.5},
+		{"eV", "5 eV", 5},
+		{"e3/h", "5 e3/h", 5},
+		{"1", "911", 911},
 	} {
 		d, err := telemetry.NewFieldsDecoder(telemetry.Field{Unit: tt.unit})
 		if err != nil {
@@ -648,6 +676,14 @@ func gzipText(text string) string {
 func zlibText(text string) string {
 	return packed(text, func(to io.Writer) io.WriteCloser { return zlib.NewWriter(to) })
 }
+
+// zlibOf returns zlib of packed with the checksum of text.
+func zlibOf(text, packed string) string {
+	sum := zlibText(text)
+	return cutOff(zlibText(packed), 4) + sum[len(sum)-4:]
+}
+
+func cutOff(text string, n int) string { return text[:len(text)-n] }
 
 func flateText(text string) string {
 	return packed(text, func(to io.Writer) io.WriteCloser {

@@ -84,7 +84,7 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 		f.reason = f.all(text, place{matched: 1, scope: -1})
 		return f.reason == ReasonMalformed
 	})
-	m.damaged = f.isDamaged()
+	m.damaged = f.isUncertain()
 	switch {
 	case f.reason == ReasonMalformed:
 		f.elements = f.elements[:0]

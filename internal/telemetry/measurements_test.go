@@ -54,6 +54,7 @@ var measured = []struct {
 		"a=1 around 1, b=2 around 1"},
 	{"JSON in text, at the end", "payload", "t", names("s"), "gw", "y", `{"gw":"x","payload":"[{\"s\":\"a\",\"t\":1},{\"s\":\"b\",\"t\":2}]"}`, "a=1 around 0, b=2 around 0"},
 	{"JSON in text, in the measurement", ".", "p.t", names("p.s"), "", "", `[{"p":"{\"s\":\"a\",\"t\":1}"},{"p":"{\"s\":\"b\""}]`, "a=1, =missing"},
+	{"zlib, another checksum", "readings", "t", names("s"), "gw", "x", zlibOf("x", `{"gw":"x","readings":[{"s":"a","t":1}]}`), "a=1 damaged around 1"},
 	{"nothing there", "readings", "t", nil, "", "", `{"t":1}`, "missing"},
 	{"no JSON", "readings", "t", nil, "", "", `hello`, "malformed"},
 	{"no body", "readings", "t", nil, "", "", ``, "empty"},

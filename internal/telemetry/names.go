@@ -25,19 +25,20 @@ const (
 
 // A path is one of a field's dotted paths, cut at its dots.
 type path struct {
-	text   []byte
-	ends   []int        // where its names end in text
-	starts []beginnings // of each of its names
-	given  given        // what of the hub's it is; then there is no path
-	field  uint16       // which of the decoder's
-	group  uint16       // see Field, and so are those below
-	rank   uint8        // in the field's list
-	lowest bool
-	valid  *Range
-	time   bool
-	isText bool
-	words  []word
-	unit   []byte // see cutUnit
+	text    []byte
+	ends    []int        // where its names end in text
+	starts  []beginnings // of each of its names
+	given   given        // what of the hub's it is; then there is no path
+	field   uint16       // which of the decoder's
+	group   uint16       // see Field, and so are those below
+	rank    uint8        // in the field's list
+	lowest  bool
+	valid   *Range
+	time    bool
+	isText  bool
+	words   []word
+	written []byte // the unit as it stands in the settings
+	unit    []byte // and as plainUnit has it
 
 	condition, flag, limit bool
 
@@ -69,8 +70,7 @@ func parseWords(texts []string) (words []word) {
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	one := finding{rank: p.rank, value: number.value, reason: number.reason}
 	if len(p.unit) > 0 && one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
-		text, unit := cutUnit(bytes.TrimSpace(s.unquote(v)))
-		if f, ok := ParseNumber(text); ok && bytes.Equal(unit, p.unit) {
+		if f, ok := p.withUnit(bytes.TrimSpace(s.unquote(v))); ok {
 			one.value, one.reason = f, ReasonOK
 		}
 	}
@@ -90,11 +90,28 @@ func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	return one
 }
 
-// cutUnit cuts text where digits, signs, points and commas end. Of a temperature's unit it returns the letter: devices write
-// it with and without a degree sign, or with what becomes of one in another charset.
-func cutUnit(text []byte) (number, unit []byte) {
-	unit = bytes.TrimLeft(text, "0123456789.,+-")
-	number = text[:len(text)-len(unit)]
+// withUnit returns the number in text in front of p's unit, which may be written in another way.
+func (p *path) withUnit(text []byte) (f float64, ok bool) {
+	if before, has := bytes.CutSuffix(text, p.written); has { // it may begin with a digit
+		if f, ok = ParseNumber(bytes.TrimSpace(before)); ok {
+			return f, true
+		}
+	}
+
+	const inNumber = "0123456789.,+-"
+	unit := bytes.TrimLeft(text, inNumber)
+	if at(unit, 0)|0x20 == 'e' && strings.IndexByte(inNumber, at(unit, 1)) >= 0 { // an exponent
+		unit = bytes.TrimLeft(unit[1:], inNumber)
+	}
+
+	f, ok = ParseNumber(text[:len(text)-len(unit)])
+
+	return f, ok && bytes.Equal(plainUnit(unit), p.unit)
+}
+
+// plainUnit returns unit in one way of those in which devices write it: of a temperature's it is the letter, which has a
+// degree sign, none, or what becomes of one in another charset.
+func plainUnit(unit []byte) []byte {
 	unit = bytes.TrimSpace(unit)
 	if bytes.ContainsAny(unit, "\u2103\u2109\u03bc\u03a9") {
 		unit = []byte(lookalikes.Replace(string(unit)))
@@ -102,10 +119,10 @@ func cutUnit(text []byte) (number, unit []byte) {
 
 	isDegree := func(r rune) bool { return r >= utf8.RuneSelf && r != '\u00b5' } // no micro
 	if letter := bytes.TrimLeftFunc(unit, isDegree); len(letter) == 1 && bytes.ContainsAny(letter, "CFK") {
-		unit = letter
+		return letter
 	}
 
-	return number, unit
+	return unit
 }
 
 // lookalikes are characters that people take for others: a degree sign and a letter in one, and Greek letters.

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ const (
 	damagedEscape            // an escape that JSON has
 	damagedEnd               // the end of a text
 	damagedDepth             // nothing that is nested deeper
-	damagedQuote             // a double quote, without a backslash
+	damagedSum               // another checksum; there is no place then
 )
 
 var damageKinds = [...]string{
@@ -43,14 +44,16 @@ var damageKinds = [...]string{
 	damagedEscape: "after a backslash, with which it is no escape",
 	damagedEnd:    "inside text that has no closing quote",
 	damagedDepth:  "inside 64 objects and arrays, which is as deep as a message is read",
-	damagedQuote:  "where a double quote must stand alone",
 }
 
-// DamageOf returns where body, or what is packed in it, stops being JSON. It is zero if that is JSON, or if body has
-// another format.
+// DamageOf returns where body, or what is packed in it, stops being JSON. It is zero if that is JSON with a right
+// checksum, or if body has another format.
 func DamageOf(body []byte) Damage {
 	s := new(scanner)
 	s.unpack(body, func(text []byte) (broken bool) { return s.readValues(&Decoder{}, nil, text, nil) })
+	if s.changed && s.mended.damage.Kind == noDamage {
+		return Damage{Kind: damagedSum}
+	}
 
 	return s.mended.damage
 }
@@ -58,8 +61,11 @@ func DamageOf(body []byte) Damage {
 // Text says for people what is wrong with a message of a device, such as "not JSON at byte 17 of a message of oven-7:
 // found ' where a name in double quotes must begin". It is empty if d is none.
 func (d Damage) Text(device string) string {
-	if d.Kind == noDamage {
+	switch d.Kind {
+	case noDamage:
 		return ""
+	case damagedSum:
+		return "the checksum in a message of " + device + " is not that of what is packed in it"
 	}
 
 	found := string(d.Found)
@@ -122,6 +128,7 @@ type repairer struct {
 	number  bool       // that value is a number, a boolean, or text that is a number
 	named   int        // if must is damagedColon: where in out its member begins
 	newLine bool       // there is a line break before what comes next
+	quotes  rune       // the kind of the last quotes; 0 if there were none
 }
 
 // repair returns the JSON that body can be read as, in the memory of out; nothing if there is nothing to read. It has at
@@ -130,15 +137,6 @@ func repair(body, out []byte) ([]byte, mended) {
 	text := trim(body)
 	begin := bytes.Index(body, text)
 	r := repairer{in: body[:begin+len(text)], at: begin, out: out[:0], must: damagedBody, held: -1}
-
-	// A body with a backslash before each quote, and no other one, is read without them.
-	slashed := bytes.Count(text, []byte(`\"`))
-	if slashed > 0 && slashed == bytes.Count(text, []byte(`"`)) && slashed == bytes.Count(text, []byte(`\`)) {
-		r.at = bytes.IndexByte(r.in, '\\')
-		r.damaged(damagedQuote)
-		r.in, r.at = bytes.ReplaceAll(r.in, []byte(`\"`), []byte(`"`)), begin
-	}
-
 	for !r.stopped && r.skip() {
 		switch c := r.in[r.at]; r.must {
 		case damagedBody: // outside of all brackets
@@ -449,6 +447,12 @@ func (r *repairer) text() (ended bool) {
 		r.damaged(r.must)
 	}
 
+	if r.quotes != 0 && (r.quotes == slashed) != (kind == slashed) {
+		r.stop()
+		return false
+	}
+
+	r.quotes = kind
 	r.out = append(r.out, '"')
 	for r.at += length; r.at < len(r.in); {
 		rest := r.in[r.at:]
@@ -458,6 +462,11 @@ func (r *repairer) text() (ended bool) {
 			r.at += length
 			return true
 
+		case kind == slashed && (rest[0] == '\\' || rest[0] == '"'): // nobody knows how often it is escaped
+			r.damaged(damagedText)
+			r.stopped = true
+			return false
+
 		case rest[0] == '\\':
 			r.escape(rest)
 
@@ -466,7 +475,7 @@ func (r *repairer) text() (ended bool) {
 
 		case rest[0] < ' ':
 			r.damaged(damagedText)
-			r.put(1, "\ufffd")
+			r.put(1, cmp.Or(spaceEscapes[rest[0]], "\ufffd"))
 
 		default:
 			r.out = append(r.out, rest[0])
@@ -479,6 +488,9 @@ func (r *repairer) text() (ended bool) {
 
 	return false
 }
+
+// spaceEscapes are those of white space, which is trimmed off where texts are compared.
+var spaceEscapes = map[byte]string{'\t': `\t`, '\n': `\n`, '\r': `\r`}
 
 // escape takes a backslash in text, and what it escapes.
 func (r *repairer) escape(rest []byte) {
@@ -502,12 +514,17 @@ func (r *repairer) put(length int, text string) {
 
 // The tokens of a body that is nearly JSON, each of which begins a text that is not empty.
 
-// quoteAt returns how long the quote is with which b begins, and its kind: itself, or the first of the typographic ones
-// like it; 0 if it is none.
+// slashed is the kind of quotes with a backslash before each.
+const slashed = '\\'
+
+// quoteAt returns how long the quote is with which b begins, and its kind: itself, slashed, or the first of the
+// typographic ones like it; 0 if it is none.
 func quoteAt(b []byte) (length int, kind rune) {
 	switch c := b[0]; {
 	case c == '"', c == '\'':
 		return 1, rune(c)
+	case c == '\\' && at(b, 1) == '"':
+		return 2, slashed
 	case c < utf8.RuneSelf:
 		return 0, 0
 	}

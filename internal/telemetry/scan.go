@@ -23,6 +23,7 @@ type scanner struct {
 	grouped  bool      // some fields have a group
 	closed   []int     // where arrays and texts begin in what json reads that are not looked into, in order
 	mended   mended    // what was done to what json reads
+	changed  bool      // the checksum of what was unpacked is wrong
 	repair   []byte    // of it, if it was damaged
 	repaired bool      // json reads that
 	gzip     gzip.Reader
@@ -239,6 +240,9 @@ func (s *scanner) isClosed(at int) bool {
 
 // isDamaged reports whether what s reads was made of a body that is not JSON.
 func (s *scanner) isDamaged() bool { return s.mended.damage.Kind != noDamage && s.repaired }
+
+// isUncertain reports whether what s reads may not be what was sent.
+func (s *scanner) isUncertain() bool { return s.changed || s.isDamaged() }
 
 // values scans an array or an object.
 func (s *scanner) values(at []cursor, in []finding, kind byte) error {

@@ -31,7 +31,8 @@ func ParseTime(text []byte) (time.Time, bool) {
 		written[10] = 'T'
 	}
 
-	switch zone := shortest + bytes.LastIndexAny(written[shortest:], "Zz+-"); {
+	zone := shortest + bytes.LastIndexAny(written[shortest:], "Zz+-")
+	switch {
 	case zone < shortest:
 		written = append(written, 'Z')
 	case written[zone] == 'z':
@@ -40,8 +41,8 @@ func ParseTime(text []byte) (time.Time, bool) {
 		written = slices.Insert(written, len(written)-2, ':')
 	}
 
-	if space := bytes.IndexByte(written, ' '); space >= shortest {
-		written = slices.Delete(written, space, space+1)
+	if zone > shortest && written[zone-1] == ' ' {
+		written = slices.Delete(written, zone-1, zone)
 	}
 
 	var t time.Time
@@ -57,6 +58,10 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 		return f, true
 	}
 
+	if bytes.ContainsFunc(text, func(c rune) bool { return !strings.ContainsRune("0123456789.,+-eE", c) }) {
+		return 0, false
+	}
+
 	if whole, places, hasComma := bytes.Cut(text, []byte{','}); hasComma {
 		isDigits := len(whole) > 0 && isDigit(whole[len(whole)-1]) && !bytes.ContainsAny(text, ".eE")
 		if !isDigits || len(places) == 0 || len(places) == len("000") {
@@ -65,10 +70,6 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 
 		f, err := strconv.ParseFloat(string(whole)+"."+string(places), 64)
 		return f, err == nil
-	}
-
-	if bytes.ContainsFunc(text, func(c rune) bool { return !strings.ContainsRune("0123456789.+-eE", c) }) {
-		return 0, false
 	}
 
 	f, err := strconv.ParseFloat(string(text), 64)

@@ -33,6 +33,8 @@ func TestParseTime(t *testing.T) {
 		"1772421120000000000":                 at,
 		"1772421120":                          at,
 		"1772421120000":                       at,
+		"1772421120,5":                        at.Add(500 * time.Millisecond),
+		"2026-03-02 03:12:00.1509021 +0000":   at.Add(150_902_100),
 		"1772421120.5":                        at.Add(500 * time.Millisecond),
 		"1.77242112e9":                        at,
 		"0":                                   time.Unix(0, 0),
@@ -42,7 +44,7 @@ func TestParseTime(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %v", text, got, ok, want)
 		}
 	}
-	for _, text := range []string{"", " ", "now", "2026-03-02", "03:12", "2026-02-30T03:12:00Z", "2026-03-02T24:00:00Z", "2026-03-02T03:12:00+", "2026-03-02T03:12:00.1234567890123456+01:00", "02.03.2026 03:12:00", "177242112000000000000", "2026-03-02T03:12:00-07:0", "2026-03-02T03:12:00-070000", "2026-03-02 03:12:00  +0000", "NaN", "Infinity", "0x10", "1e400", "1_0", "$twin.tags.time"} {
+	for _, text := range []string{"", " ", "now", "2026-03-02", "03:12", "2026-02-30T03:12:00Z", "2026-03-02T24:00:00Z", "2026-03-02T03:12:00+", "2026-03-02T03:12:00.1234567890123456+01:00", "02.03.2026 03:12:00", "177242112000000000000", "2026-03-02T03:12:00-07:0", "2026-03-02T03:12:00-070000", "2026-03-02 03:12:00  +0000", "NaN", "Infinity", "0x10", "1e400", "1_0", "1_0,5", "0x1,5p01", "1772421120,5x", "2026-03-02 03:12:00.12 3Z", "2026-03-02T03:12:05.12 3Z", "2026-03-02T03:12:0 Z", "$twin.tags.time"} {
 		if got, ok := telemetry.ParseTime([]byte(text)); ok {
 			t.Errorf("%q: %v", text, got)
 		}
@@ -63,19 +65,20 @@ func TestDecodeTime(t *testing.T) {
 	}
 	at := time.Date(2026, 3, 2, 3, 12, 0, 5e8, time.UTC)
 	for body, want := range map[string]telemetry.Reason{
-		`{"at":"2026-03-02T03:12:00.5Z"}`: telemetry.ReasonOK,
-		`{"at":1772421120500}`:            telemetry.ReasonOK,
-		`{"at":"1772421120.5"}`:           telemetry.ReasonOK,
-		`[{"at":1},{"at":1772421120.5}]`:  telemetry.ReasonOK,
-		`{"at":null}`:                     telemetry.ReasonNull,
-		`{}`:                              telemetry.ReasonMissing,
-		`{"at":true}`:                     telemetry.ReasonNotANumber,
-		`{"at":"soon"}`:                   telemetry.ReasonNotANumber,
-		`{"at":1e300}`:                    telemetry.ReasonNotANumber,
-		`{"at":{}}`:                       telemetry.ReasonNotANumber,
+		`{"at":"2026-03-02T03:12:00.5Z"}`:       telemetry.ReasonOK,
+		`{"at":1772421120500}`:                  telemetry.ReasonOK,
+		"{\"at\":\"2026-03-02T03:12:00.5Z\r\"}": telemetry.ReasonDamaged,
+		`{"at":"1772421120.5"}`:                 telemetry.ReasonOK,
+		`[{"at":1},{"at":1772421120.5}]`:        telemetry.ReasonOK,
+		`{"at":null}`:                           telemetry.ReasonNull,
+		`{}`:                                    telemetry.ReasonMissing,
+		`{"at":true}`:                           telemetry.ReasonNotANumber,
+		`{"at":"soon"}`:                         telemetry.ReasonNotANumber,
+		`{"at":1e300}`:                          telemetry.ReasonNotANumber,
+		`{"at":{}}`:                             telemetry.ReasonNotANumber,
 	} {
 		got, reason := d.Decode(&telemetry.Event{Device: "truck", Body: []byte(body)})
-		if reason != want || reason == telemetry.ReasonOK && int64(got) != at.UnixMicro() {
+		if reason != want || reason.HasReading() && int64(got) != at.UnixMicro() {
 			t.Errorf("%s: %v, %v", body, got, reason)
 		}
 	}

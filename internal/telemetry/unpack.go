@@ -5,6 +5,7 @@ import (
 	"compress/flate"
 	"encoding/base64"
 	"encoding/binary"
+	"hash/adler32"
 	"io"
 	"slices"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ const maxLayers = 5
 // it; at last, if nothing is, with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not
 // come to that.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
-	s.mended, s.repaired = mended{}, false
+	s.mended, s.changed, s.repaired = mended{}, false, false
 	for layer := 0; ; layer++ {
 		text := trim(body)
 		if at(text, 0) != '"' && !try(text) {
@@ -62,15 +63,21 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 		return text, true, r
 	}
 
-	// Text may look like zlib, which is deflate between two bytes, a number that 31 divides, and a checksum. Deflate says
-	// nothing of itself. Its end does, so that no checksum is needed to know that it is whole.
+	// Zlib is deflate between two bytes, a number that 31 divides, and a checksum. If that is wrong, text may look like it,
+	// and deflate says nothing of itself: then what comes out must begin as JSON.
 	deflated := body
 	isZlib := len(body) > 2 && body[0]&0x0f == 8 && binary.BigEndian.Uint16(body)%31 == 0
 	if isZlib {
 		deflated = body[2:]
 	}
 	if isZlib || isBinary(trim(body)) {
-		if text, r = s.inflate(deflated); r == ReasonTooLarge || r == ReasonOK && isStart(text) {
+		text, rest, r := s.inflate(deflated)
+		isSure := isZlib && len(rest) >= adler32.Size && binary.BigEndian.Uint32(rest) == adler32.Checksum(text)
+		switch {
+		case r == ReasonTooLarge, r == ReasonOK && isSure:
+			return text, true, r
+		case r == ReasonOK && isStart(text):
+			s.changed = s.changed || isZlib
 			return text, true, r
 		}
 	}
@@ -104,16 +111,18 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 	return text, true, ReasonOK
 }
 
-// inflate unpacks deflate.
-func (s *scanner) inflate(body []byte) (text []byte, r Reason) {
+// inflate unpacks deflate, and returns what is behind it, too.
+func (s *scanner) inflate(body []byte) (text, rest []byte, r Reason) {
 	from := bytes.NewReader(body)
 	if s.flate == nil {
 		s.flate = flate.NewReader(from)
 	} else if err := s.flate.(flate.Resetter).Reset(from, nil); err != nil {
-		return nil, ReasonMalformed
+		return nil, nil, ReasonMalformed
 	}
 
-	return readAll(s.flate)
+	text, r = readAll(s.flate)
+
+	return text, body[len(body)-from.Len():], r
 }
 
 // trim cuts off what devices put around their JSON: a byte order mark, white
