@@ -109,7 +109,7 @@ func newReplica(
 	}
 	r.worker = worker.New(config)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
-	r.source.RecordLag(r.lag)
+	r.source.RecordEnds(r.lag.Record)
 	r.duties = r.newDuties(c, s, log)
 	if c.HeartbeatURL.IsSet() {
 		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {

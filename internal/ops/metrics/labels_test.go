@@ -103,8 +103,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 		done := make(chan error, 1)
 		go func() { done <- w.Consume(ctx, &hotPartition{devices: devices}) }()
 		time.Sleep(10 * time.Minute)
-		lag.HubPartitions(1)
-		lag.LastSequence("0", 1000)
+		lag.Record(1, map[string]int64{"0": 1000})
 		if got := values(t, m)[`notify_attempts_total{reason="none", receiver="bad", result="refused"}`]; got == 0 {
 			t.Error("no alert was refused: nothing is shown")
 		}

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -21,7 +20,6 @@ type LagTracker struct {
 	mu            sync.Mutex
 	hubPartitions int
 	lags          map[string]lag
-	read          map[string]int64 // the sequence number read last when Wanted was called, by partition
 }
 
 // A lag is how far behind a reader was when the hub was asked.
@@ -34,53 +32,29 @@ type lag struct {
 	behind   int64         // events after the checkpoint
 }
 
-// Wanted returns the partitions to ask the hub about: those that are being read.
-func (t *LagTracker) Wanted() []string {
+// Record reports that the hub has so many partitions, and the sequence numbers of the last events of those that it was
+// asked about, now. Until the first event of one is read, the reader's position is unknown, and only events that arrived
+// since the first Record count.
+func (t *LagTracker) Record(partitions int, last map[string]int64) {
 	states := byPartition(t.states())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.read = map[string]int64{}
-	for id, s := range states {
-		if s.Read != (telemetry.Position{}) {
-			t.read[id] = s.Read.Sequence
-		}
-	}
 
+	t.hubPartitions = partitions
 	maps.DeleteFunc(t.lags, func(id string, _ lag) bool {
 		_, ok := states[id]
 		return !ok
 	})
-	return slices.Sorted(maps.Keys(states))
+	for id, sequence := range last {
+		if state, ok := states[id]; ok {
+			t.last(id, sequence, state)
+		}
+	}
 }
 
-// HubPartitions reports that the hub has n partitions.
-func (t *LagTracker) HubPartitions(n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.hubPartitions = n
-}
-
-// LastSequence reports the sequence number of the last event in a partition, now. If more
-// had been read before the hub was asked, this is not the hub that was read,
-// and the lag is unknown.
-//
-// Until the first event is read, the reader's position is unknown, and
-// only events that arrived since the first LastSequence count.
-func (t *LagTracker) LastSequence(partition string, sequence int64) {
+// last records the sequence number of the last event of a partition that is read. The caller holds t.mu.
+func (t *LagTracker) last(partition string, sequence int64, state partition.State) {
 	now := time.Now()
-	state, ok := byPartition(t.states())[partition]
-	if !ok {
-		return
-	}
-
-	t.mu.Lock()
-	defer t.mu.Unlock()
-
-	if read, ok := t.read[partition]; ok && sequence < read {
-		delete(t.lags, partition)
-		return
-	}
-
 	l, seen := t.lags[partition]
 	if !seen {
 		l.first = sequence

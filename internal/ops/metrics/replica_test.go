@@ -16,16 +16,12 @@ import (
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
 
-// What an Event Hubs source wants to tell, and a worker has, fits what is read here.
-var (
-	_ eventhubs.LagRecorder = (*metrics.LagTracker)(nil)
-	_ metrics.Worker        = (*worker.Worker)(nil)
-)
+// What a worker has fits what is read here.
+var _ metrics.Worker = (*worker.Worker)(nil)
 
 func TestWorkerIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +154,7 @@ func TestPartitionTwice(t *testing.T) {
 		present := partition.State{Partition: "0", Read: metricstest.At(20), Unsettled: 1, Oldest: time.Now().Add(-time.Second), Delivering: 1}
 		for _, order := range [][]partition.State{{former, present}, {present, former}} {
 			s.PartitionStates = order
-			lag.LastSequence("0", 25)
+			lag.Record(1, map[string]int64{"0": 25})
 			expect(t, m, map[string]float64{
 				`partition_unsettled_events{partition="0"}`:             3,
 				`partition_deliveries{partition="0"}`:                   2,
@@ -216,7 +212,7 @@ func TestLag(t *testing.T) {
 		see := func(what string, end int64, events, seconds float64) {
 			t.Helper()
 			time.Sleep(15 * time.Second)
-			lag.LastSequence("0", end)
+			lag.Record(1, map[string]int64{"0": end})
 			got := values(t, m)
 			if e, w := got[`partition_lag_events{partition="0"}`], got[`partition_lag_seconds{partition="0"}`]; e != events || w != seconds {
 				t.Errorf("%s: %v events, %v s, want %v, %v", what, e, w, events, seconds)
@@ -250,7 +246,7 @@ func TestCheckpointLag(t *testing.T) {
 			t.Helper()
 			p.Partition = "0"
 			s.PartitionStates = []partition.State{p}
-			lag.LastSequence("0", end)
+			lag.Record(1, map[string]int64{"0": end})
 			expect(t, m, map[string]float64{`partition_checkpoint_lag_events{partition="0"}`: want})
 		}
 		see("nothing is read, and the checkpoint is not known", 1000, 0, partition.State{})
@@ -258,29 +254,6 @@ func TestCheckpointLag(t *testing.T) {
 		see("all is read, and the first of it waits", 1010, 10, partition.State{First: 1001, Read: metricstest.At(1010)})
 		see("all is read, and something later waits", 1010, 6, partition.State{First: 1001, Read: metricstest.At(1010), Committed: metricstest.At(1004)})
 		see("all is settled", 1010, 0, partition.State{First: 1001, Read: metricstest.At(1012), Committed: metricstest.At(1012)})
-	})
-}
-
-// A hub that ends before what was read when it was asked is not the one that was
-// read: that is no lag of 0.
-func TestLagOfAnotherHub(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const events = `partition_lag_events{partition="0"}`
-		s := &metricstest.Worker{PartitionStates: []partition.State{{Partition: "0", Read: metricstest.At(1000), ReadUntil: time.Now()}}}
-		m := metrics.New("")
-		lag := m.Watch(s, s.Source, "blob")
-		lag.Wanted()
-		lag.LastSequence("0", 1000)
-		expect(t, m, map[string]float64{events: 0})
-		lag.Wanted()
-		lag.LastSequence("0", 17)
-		if n, ok := values(t, m)[events]; ok {
-			t.Errorf("the lag is %v, want none", n)
-		}
-		lag.Wanted()
-		s.PartitionStates[0].Read = metricstest.At(1010)
-		lag.LastSequence("0", 1005) // more was read since it was asked
-		expect(t, m, map[string]float64{events: 0})
 	})
 }
 
@@ -294,17 +267,11 @@ func TestLagAtStart(t *testing.T) {
 		if _, ok := values(t, m)[events]; ok {
 			t.Error("there is a lag before the hub was asked")
 		}
-		lag.HubPartitions(4)
-		lag.LastSequence("0", 1001)
-		lag.LastSequence("7", 1001) // given away meanwhile
+		lag.Record(4, map[string]int64{"0": 1001, "7": 1001}) // 7 was given away meanwhile
 		expect(t, m, map[string]float64{`hub_partitions`: 4, events: 1000, `partition_lag_seconds{partition="0"}`: 3600})
 		if _, ok := values(t, m)[`partition_lag_events{partition="7"}`]; ok {
 			t.Error("there is a lag of a partition that is not read")
 		}
-		if got := lag.Wanted(); len(got) != 1 || got[0] != "0" {
-			t.Errorf("it wants %v", got)
-		}
-
 		time.Sleep(2 * time.Minute)
 		if _, ok := values(t, m)[events]; ok {
 			t.Error("a lag of two minutes ago is shown")
@@ -313,9 +280,9 @@ func TestLagAtStart(t *testing.T) {
 
 		// Given away and taken again: what was known of it is forgotten.
 		s.PartitionStates = nil
-		lag.Wanted()
+		lag.Record(4, nil)
 		s.PartitionStates = []partition.State{{Partition: "0"}}
-		lag.LastSequence("0", 5000)
+		lag.Record(4, map[string]int64{"0": 5000})
 		expect(t, m, map[string]float64{events: 0})
 	})
 }
@@ -345,8 +312,7 @@ func TestHandler(t *testing.T) {
 		s.Lock()
 		s.PartitionStates = []partition.State{{Partition: "0", Read: metricstest.At(int64(n))}}
 		s.Unlock()
-		lag.HubPartitions(1)
-		lag.LastSequence(lag.Wanted()[0], int64(n))
+		lag.Record(1, map[string]int64{"0": int64(n)})
 		s.Counts.Over.Add(1)
 	}
 	scrapes.Wait()

@@ -152,7 +152,7 @@ type Source struct {
 	owner     string
 	log       *zap.Logger
 	questions *questions
-	lag       LagRecorder // nil: none
+	record    func(partitions int, last map[string]int64) // see RecordEnds
 
 	// Used by Run alone.
 	latest  map[string]telemetry.Position // where a first start begins, until that is written down
@@ -209,6 +209,7 @@ func New(config Config) (*Source, error) {
 			zap.String("hub", cmp.Or(config.IoTHub, at.hub)),
 			zap.String("group", config.ConsumerGroup),
 		),
+		record:          func(int, map[string]int64) {},
 		firstStartGrace: 5 * time.Second,
 		checkInterval:   15 * time.Second,
 		openLimit:       time.Minute,

@@ -308,9 +308,15 @@ func (h *hub) watch(ctx context.Context) {
 		}
 
 		unanswered++
-		switch err := h.look(ctx, since); {
+		state, err := h.check(ctx, toShow, since)
+		switch {
 		case err == nil:
 			unanswered = 0
+			last := map[string]int64{}
+			for id, end := range state.ends {
+				last[id] = end.LastEnqueuedSequenceNumber
+			}
+			s.record(len(state.partitions), last)
 		case errors.Is(err, errAnotherHub):
 			return
 		default:
@@ -323,37 +329,11 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// A LagRecorder records where partitions end, to compute how far behind their readers are.
-type LagRecorder interface {
-	Wanted() []string                              // the partitions that are read; the hub is about to be asked about them
-	HubPartitions(n int)                           // how many partitions the hub has
-	LastSequence(partition string, sequence int64) // of the last event in the partition
-}
-
-// RecordLag has the ends of the partitions that are read reported to r about every 15 s. On a hub of more than 300
-// partitions it takes longer: all replicas may ask about 20 of them a second. While the hub does not answer nothing is
-// reported. Call it before Run.
-func (s *Source) RecordLag(r LagRecorder) { s.lag = r }
-
-// look checks the hub, and records how far behind the partitions read here are.
-func (h *hub) look(ctx context.Context, since wanted) error {
-	lag := h.source.lag
-	if lag != nil {
-		lag.Wanted()
-	}
-
-	state, err := h.check(ctx, toShow, since)
-	if err != nil || lag == nil {
-		return err
-	}
-
-	lag.HubPartitions(len(state.partitions))
-	for id, end := range state.ends {
-		lag.LastSequence(id, end.LastEnqueuedSequenceNumber)
-	}
-
-	return nil
-}
+// RecordEnds has record called about every 15 s with how many partitions the hub has, and with the last sequence number of
+// each of those that are read, none of which is before what was read when the hub was asked. On a hub of more than 300
+// partitions it takes longer: all replicas may ask about 20 of them a second. While the hub does not answer record is not
+// called. Call RecordEnds before Run.
+func (s *Source) RecordEnds(record func(partitions int, last map[string]int64)) { s.record = record }
 
 // check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is
 // not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not say what it

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// recorded is an eventhubs.LagRecorder: what a hub reported of its partitions.
+// recorded is what a hub reported of its partitions.
 type recorded struct {
 	mu         sync.Mutex
 	rounds     int
@@ -15,19 +15,12 @@ type recorded struct {
 	last       map[string]int64
 }
 
-func (r *recorded) Wanted() []string { return nil }
-
-func (r *recorded) HubPartitions(n int) {
+func (r *recorded) record(partitions int, last map[string]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rounds++
-	r.partitions = n
-}
-
-func (r *recorded) LastSequence(partition string, sequence int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[partition] = sequence
+	r.partitions = partitions
+	maps.Copy(r.last, last)
 }
 
 func (r *recorded) seen() (rounds, partitions int, last map[string]int64) {
@@ -44,7 +37,7 @@ func TestLag(t *testing.T) {
 	s := h.source(t, h.config())
 	s.SetLimits(time.Millisecond, 20*time.Millisecond, time.Minute, 300*time.Millisecond, time.Hour)
 	r := &recorded{last: map[string]int64{}}
-	s.RecordLag(r)
+	s.RecordEnds(r.record)
 	_, stop := read(t, s)
 	t.Cleanup(stop)
 

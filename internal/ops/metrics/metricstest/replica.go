@@ -162,10 +162,11 @@ func (r *Replica) Step(t testing.TB) {
 
 	r.Receiver.Err = err
 
-	r.lag.HubPartitions(2)
-	for _, id := range r.lag.Wanted() {
-		r.lag.LastSequence(id, r.hub)
+	last := map[string]int64{}
+	for _, p := range r.Partitions() {
+		last[p.Partition] = r.hub
 	}
+	r.lag.Record(2, last)
 
 	time.Sleep(time.Until(began.Add(ScrapeInterval)))
 }
