@@ -41,22 +41,16 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{errors.New("say how far back with --since; see alertworker audit --help")}
 	}
 
-	s, err := openReader()
-	if err != nil {
-		return err
+	ofAll := access{
+		readOnly: true,
+		has:      isShared,
+		lacks:    "with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent",
 	}
-	defer s.Close()
+	return ofAll.use(ctx, func(s *session) error { return s.audit(ctx, out, history, asJSON) })
+}
 
-	if s.inMemory() {
-		return &usageError{
-			errors.New("with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent"),
-		}
-	}
-
-	if err := s.connect(ctx); err != nil {
-		return err
-	}
-
+// audit compares, and prints the result.
+func (s *session) audit(ctx context.Context, out io.Writer, history *historyFlags, asJSON bool) error {
 	began := time.Now()
 	expected, run, err := s.expect(ctx, history)
 	if err != nil {

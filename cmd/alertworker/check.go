@@ -46,8 +46,5 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 			return s.member(ctx, c, rs, quiet)
 		},
 	}, *send)
-	if !passed {
-		return &silentError{exitFailed}
-	}
-	return nil
+	return failedIf(!passed)
 }

@@ -33,28 +33,14 @@ const (
 		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--who ann]"
 )
 
-// openLetters opens the dead letters, and what else is needed. The caller closes the session.
-func openLetters(ctx context.Context, more ...status.By) (*session, error) {
-	s, err := openSession()
-	if err != nil {
-		return nil, err
+// ofLetters is what commands about dead letters need, of these and of more.
+func ofLetters(more ...status.By) access {
+	return access{
+		parts: append(more, status.ByDeadLetters),
+		has:   config.Config.HasStorage,
+		lacks: "without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or " +
+			"STORAGE_ACCOUNT_URL to keep them",
 	}
-
-	err = &usageError{
-		errors.New(
-			"without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or " +
-				"STORAGE_ACCOUNT_URL to keep them",
-		),
-	}
-	if s.config.HasStorage() {
-		err = s.connect(ctx, append(more, status.ByDeadLetters)...)
-	}
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-
-	return s, nil
 }
 
 // undelivered returns the dead letters with some ids, or else all with readings since then. One that is not among them is
@@ -95,32 +81,28 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	s, err := openLetters(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
+	return ofLetters().use(ctx, func(s *session) error {
+		n := 0
+		for _, kind := range kinds {
+			for page, err := range s.deadLetters.List(ctx, kind, since()) {
+				if err != nil {
+					return err
+				}
 
-	n := 0
-	for _, kind := range kinds {
-		for page, err := range s.deadLetters.List(ctx, kind, since()) {
-			if err != nil {
-				return err
+				if err := deadletters.WriteTable(out, page, s.receivers, s.config.Zone(), n == 0); err != nil {
+					return fmt.Errorf("print dead letters: %w", err)
+				}
+
+				n += len(page)
 			}
-
-			if err := deadletters.WriteTable(out, page, s.receivers, s.config.Zone(), n == 0); err != nil {
-				return fmt.Errorf("print dead letters: %w", err)
-			}
-
-			n += len(page)
 		}
-	}
 
-	if n == 0 {
-		fmt.Fprintln(out, "no dead letters")
-	}
+		if n == 0 {
+			fmt.Fprintln(out, "no dead letters")
+		}
 
-	return nil
+		return nil
+	})
 }
 
 // replayLetters is `alertworker deadletters replay`.
@@ -134,51 +116,44 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	s, err := openLetters(ctx, status.ByStore, status.ByCheckpoints)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	r := &deadletters.Replay{
-		Store:     s.deadLetters,
-		Receivers: s.receivers,
-		Leases:    s.leases,
-		Config:    s.config,
-		Rules:     s.config.Rules().Rules,
-		To:        *to,
-		By:        who(),
-		DryRun:    *dryRun,
-		Out:       out,
-	}
-
-	if s.config.CheckpointStore != config.StoreMemory {
-		r.Incidents = incidents(s.config, s.records)
-	}
-	if s.config.ThrottleStore == config.StoreMemory {
-		fmt.Fprintln(
-			out,
-			"THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within "+
-				"THROTTLE_WINDOW",
-		)
-	}
-
-	for page, err := range s.undelivered(ctx, ids, since) {
-		if err != nil {
-			return err
+	return ofLetters(status.ByStore, status.ByCheckpoints).use(ctx, func(s *session) error {
+		r := &deadletters.Replay{
+			Store:     s.deadLetters,
+			Receivers: s.receivers,
+			Leases:    s.leases,
+			Config:    s.config,
+			Rules:     s.config.Rules().Rules,
+			To:        *to,
+			By:        who(),
+			DryRun:    *dryRun,
+			Out:       out,
 		}
-		r.Send(ctx, page)
-	}
 
-	verb := "delivered"
-	if r.DryRun {
-		verb = "would be sent"
-	}
-	fmt.Fprintf(out, "%d %s, %d not\n", r.Delivered, verb, r.Failed)
-	if r.Failed > 0 {
-		return &silentError{exitFailed}
-	}
+		if s.config.CheckpointStore != config.StoreMemory {
+			r.Incidents = incidents(s.config, s.records)
+		}
+		if s.config.ThrottleStore == config.StoreMemory {
+			fmt.Fprintln(
+				out,
+				"THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within "+
+					"THROTTLE_WINDOW",
+			)
+		}
 
-	return nil
+		for page, err := range s.undelivered(ctx, ids, since) {
+			if err != nil {
+				return err
+			}
+			r.Send(ctx, page)
+		}
+
+		verb := "delivered"
+		if r.DryRun {
+			verb = "would be sent"
+		}
+		fmt.Fprintf(out, "%d %s, %d not\n", r.Delivered, verb, r.Failed)
+		return failedIf(r.Failed > 0)
+	})
 }
 
 // discardLetters is `alertworker deadletters discard`.
@@ -190,40 +165,32 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	s, err := openLetters(ctx)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-
-	n, failed := 0, 0
-	for page, err := range s.undelivered(ctx, ids, since) {
-		if err != nil {
-			return err
-		}
-
-		for _, l := range page {
-			err := l.Broken
-			if l.Kind != "" { // it was found, and may be broken
-				err = s.deadLetters.Discard(ctx, l, who())
-			}
-
-			what := "discarded"
+	return ofLetters().use(ctx, func(s *session) error {
+		n, failed := 0, 0
+		for page, err := range s.undelivered(ctx, ids, since) {
 			if err != nil {
-				what = err.Error()
-				failed++
+				return err
 			}
-			fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.From().String())+": "+what))
-			n++
+
+			for _, l := range page {
+				err := l.Broken
+				if l.Kind != "" { // it was found, and may be broken
+					err = s.deadLetters.Discard(ctx, l, who())
+				}
+
+				what := "discarded"
+				if err != nil {
+					what = err.Error()
+					failed++
+				}
+				fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.From().String())+": "+what))
+				n++
+			}
 		}
-	}
 
-	fmt.Fprintf(out, "%d discarded\n", n-failed)
-	if failed > 0 {
-		return &silentError{exitFailed}
-	}
-
-	return nil
+		fmt.Fprintf(out, "%d discarded\n", n-failed)
+		return failedIf(failed > 0)
+	})
 }
 
 // parseIDs returns the dead letters that args name: none with --all, which is about those with readings since then.

@@ -34,11 +34,8 @@ func local(ctx context.Context, _ io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	if !report.OK() {
-		return &silentError{exitFailed}
-	}
 
-	return nil
+	return failedIf(!report.OK())
 }
 
 // inProcess returns a function that starts replicas in this process, which share stores in

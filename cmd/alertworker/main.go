@@ -110,6 +110,14 @@ func (*usageError) ExitCode() int { return exitUsage }
 // A silentError is an exit code whose reason has been printed already.
 type silentError struct{ code int }
 
+// failedIf returns the error of a command that has printed what failed, if anything has.
+func failedIf(failed bool) error {
+	if failed {
+		return &silentError{exitFailed}
+	}
+	return nil
+}
+
 func (e *silentError) Error() string { return fmt.Sprint("exit code ", e.code) }
 func (e *silentError) ExitCode() int { return e.code }
 

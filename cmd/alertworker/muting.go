@@ -33,25 +33,11 @@ func silences(c config.Config, s records.Store) muting.Store {
 	return muting.Store{Records: s, Name: groupName(c) + "/silences"}
 }
 
-// openSilences opens them for commands. The caller closes the session.
-func openSilences(ctx context.Context) (*session, muting.Store, error) {
-	s, err := openSession()
-	if err != nil {
-		return nil, muting.Store{}, err
-	}
-
-	err = &usageError{
-		errors.New("silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself has them"),
-	}
-	if s.config.CheckpointStore != config.StoreMemory {
-		err = s.connect(ctx, status.ByCheckpoints)
-	}
-	if err != nil {
-		s.Close()
-		return nil, muting.Store{}, err
-	}
-
-	return s, silences(s.config, s.records), nil
+// ofSilences is what commands about them need.
+var ofSilences = access{
+	parts: []status.By{status.ByCheckpoints},
+	has:   func(c config.Config) bool { return c.CheckpointStore != config.StoreMemory },
+	lacks: "silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself has them",
 }
 
 // silence is `alertworker silence`.
@@ -70,23 +56,19 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	r.Who = who()
-	opened, store, err := openSilences(ctx)
-	if err != nil {
-		return err
-	}
-	defer opened.Close()
-	set := opened.config.Rules()
-	s, lasts, err := r.Mute(set, opened.config.Zone())
-	if err != nil {
-		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
-	}
+	return ofSilences.use(ctx, func(opened *session) error {
+		zone := opened.config.Zone()
+		s, lasts, err := r.Mute(opened.config.Rules(), zone)
+		if err != nil {
+			return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
+		}
 
-	if s, err = store.Add(ctx, s, lasts); err != nil {
+		s, err = silences(opened.config, opened.records).Add(ctx, s, lasts)
+		if err == nil {
+			fmt.Fprintf(out, "silenced %s: %v; to end it before: alertworker silences end %s\n", s.Text(zone), s, s.ID)
+		}
 		return err
-	}
-
-	fmt.Fprintf(out, "silenced %s: %v; to end it before: alertworker silences end %s\n", s.Text(opened.config.Zone()), s, s.ID)
-	return nil
+	})
 }
 
 // endSilence is `alertworker silences end`.
@@ -101,18 +83,13 @@ func endSilence(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{errors.New("name one silence by its id; silences list has them")}
 	}
 
-	opened, store, err := openSilences(ctx)
-	if err != nil {
+	return ofSilences.use(ctx, func(opened *session) error {
+		s, err := silences(opened.config, opened.records).End(ctx, ids[0], who())
+		if err == nil {
+			fmt.Fprintf(out, "ended: %v\n", s)
+		}
 		return err
-	}
-	defer opened.Close()
-
-	s, err := store.End(ctx, ids[0], who())
-	if err == nil {
-		fmt.Fprintf(out, "ended: %v\n", s)
-	}
-
-	return err
+	})
 }
 
 // listSilences is `alertworker silences list`.
@@ -123,38 +100,35 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	opened, store, err := openSilences(ctx)
-	if err != nil {
-		return err
-	}
-	defer opened.Close()
-
-	list := store.List
-	if *ended {
-		list = store.Recent
-	}
-
-	all, err := list(ctx)
-	if err != nil {
-		return err
-	}
-
-	set := opened.config.Rules()
-	all = append(muting.Planned(&set, time.Now()), all...)
-	if len(all) == 0 {
-		fmt.Fprintln(out, "no silences")
-		return nil
-	}
-
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSILENCED\tWHEN\tWHO\tWHY")
-	for _, s := range all {
-		until := s.Text(opened.config.Zone())
-		if s.EndedBy != "" {
-			until += ", ended by " + s.EndedBy
+	return ofSilences.use(ctx, func(opened *session) error {
+		store := silences(opened.config, opened.records)
+		list := store.List
+		if *ended {
+			list = store.Recent
 		}
-		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", cmp.Or(s.ID, "-"), s, until, s.Who, s.Why)
-	}
 
-	return table.Flush()
+		all, err := list(ctx)
+		if err != nil {
+			return err
+		}
+
+		set := opened.config.Rules()
+		all = append(muting.Planned(&set, time.Now()), all...)
+		if len(all) == 0 {
+			fmt.Fprintln(out, "no silences")
+			return nil
+		}
+
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "ID\tSILENCED\tWHEN\tWHO\tWHY")
+		for _, s := range all {
+			until := s.Text(opened.config.Zone())
+			if s.EndedBy != "" {
+				until += ", ended by " + s.EndedBy
+			}
+			fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", cmp.Or(s.ID, "-"), s, until, s.Who, s.Why)
+		}
+
+		return table.Flush()
+	})
 }

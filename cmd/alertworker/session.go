@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"go.uber.org/zap"
 
@@ -42,13 +43,32 @@ func openSession() (*session, error) {
 	return s, nil
 }
 
-// openReader is openSession for commands that change nothing: a container that is missing is an error.
-func openReader() (*session, error) {
+// An access is what a command needs of the stores.
+type access struct {
+	parts    []status.By // that it opens; none: all
+	readOnly bool        // it changes nothing: a container that is missing is an error
+	// has reports whether the settings have what the command is about, and lacks is the error if they have not.
+	has   func(config.Config) bool
+	lacks string
+}
+
+// use calls do with a session whose stores are open.
+func (a access) use(ctx context.Context, do func(*session) error) error {
 	s, err := openSession()
-	if err == nil {
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if !a.has(s.config) {
+		return &usageError{errors.New(a.lacks)}
+	}
+	if a.readOnly {
 		azure.ReadOnly(s.http)
 	}
-	return s, err
+	if err := s.connect(ctx, a.parts...); err != nil {
+		return err
+	}
+	return do(s)
 }
 
 func (s *session) Close() {
@@ -63,9 +83,9 @@ func (s *session) connect(ctx context.Context, only ...status.By) (err error) {
 	return err
 }
 
-// inMemory reports whether a store is in memory, where only the worker sees it.
-func (s *session) inMemory() bool {
-	return s.config.ThrottleStore == config.StoreMemory || s.config.CheckpointStore == config.StoreMemory
+// isShared reports whether no store is in memory, where only the worker sees it.
+func isShared(c config.Config) bool {
+	return c.ThrottleStore != config.StoreMemory && c.CheckpointStore != config.StoreMemory
 }
 
 // eachGate calls do with what each gate of each receiver is for: see the function eachGate.

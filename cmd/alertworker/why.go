@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"alertworker/internal/config"
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/rules"
@@ -38,33 +39,27 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 
 	of := sensor.Parse(devices[0])
 	of = sensor.ID{Device: sensor.Device(of.Device), Name: sensor.Name(of.Name)}
-	s, err := openReader()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if err := s.connect(ctx); err != nil {
-		return err
-	}
-
-	a := s.admin()
-	var readings admin.Readings
-	if history.since > 0 {
-		source, err := history.open(ctx, s.config, s.stores)
-		if err != nil {
-			return err
+	ofAll := access{readOnly: true, has: func(config.Config) bool { return true }}
+	return ofAll.use(ctx, func(s *session) error {
+		a := s.admin()
+		var readings admin.Readings
+		if history.since > 0 {
+			source, err := history.open(ctx, s.config, s.stores)
+			if err != nil {
+				return err
+			}
+			defer source.Close()
+			if readings, err = a.Readings(ctx, of.Device, history.since, withProgress(source)); err != nil {
+				return err
+			}
 		}
-		defer source.Close()
-		if readings, err = a.Readings(ctx, of.Device, history.since, withProgress(source)); err != nil {
-			return err
+
+		if !isShared(s.config) {
+			fmt.Fprintln(out, "THROTTLE_STORE or CHECKPOINT_STORE is memory: what only the worker knows is on its status page")
 		}
-	}
 
-	if s.inMemory() {
-		fmt.Fprintln(out, "THROTTLE_STORE or CHECKPOINT_STORE is memory: what only the worker knows is on its status page")
-	}
-
-	return a.WriteText(ctx, out, of, readings)
+		return a.WriteText(ctx, out, of, readings)
+	})
 }
 
 // admin returns what looks devices up in the stores.
