@@ -40,10 +40,10 @@ func run(ctx context.Context) error {
 // next one starts with them. Everything is reached by n.
 func runReplicas(ctx context.Context, c config.Config, files secretFiles, n network, log *zap.Logger) error {
 	var kept memory
-	used := &newSecrets{c, files.fingerprint(c, true)}
+	used := &newSecrets{c}
 	for {
 		replaced, stop := context.WithCancelCause(ctx)
-		err := runReplica(replaced, stop, used, files, n, &kept, log)
+		err := runReplica(replaced, stop, used.config, files, n, &kept, log)
 		stop(nil)
 		if err != nil || !errors.As(context.Cause(replaced), &used) {
 			return err
@@ -53,10 +53,9 @@ func runReplicas(ctx context.Context, c config.Config, files secretFiles, n netw
 
 // runReplica's straight line is stores, replica, and then the replica's run. stop ends ctx.
 func runReplica(
-	ctx context.Context, stop context.CancelCauseFunc, used *newSecrets, files secretFiles, n network, kept *memory,
+	ctx context.Context, stop context.CancelCauseFunc, c config.Config, files secretFiles, n network, kept *memory,
 	log *zap.Logger,
 ) (err error) {
-	c := used.config
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
 	end.add("log", closeLimit, func(context.Context) error {
@@ -80,7 +79,7 @@ func runReplica(
 	})
 	end.background(ctx, "ends of credentials", closeLimit, running(func(ctx context.Context) { warnOfEnds(ctx, o.ends, log) }))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
-		watch := secretsWatch{used, files, n, kept, o.monitor, log}
+		watch := secretsWatch{c, files, n, kept, o.monitor, log}
 		if next := watch.wait(ctx); next != nil {
 			log.Info("handing over and restarting with the new secrets")
 			stop(next)

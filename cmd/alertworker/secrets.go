@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -26,52 +25,38 @@ const (
 
 // secretFiles are where secrets come from while a process runs.
 type secretFiles struct {
-	// fingerprint returns another value if a file has changed that the configuration's secrets come from, or if signing,
-	// one of those that only NOTIFY_URLS names.
-	fingerprint func(c config.Config, signing bool) []byte
+	fingerprint func() []byte                                   // another one if a file has changed; nil: there are none
 	reload      func(used config.Config) (config.Config, error) // see config.Reload
 }
 
 // onDisk are the files that the environment names.
 func onDisk() secretFiles {
 	return secretFiles{
-		fingerprint: func(c config.Config, signing bool) []byte {
-			files := c.SigningFiles()
-			if !signing {
-				files = append(files, c.SecretFiles()...)
-			}
-			if len(files) == 0 {
-				return nil
-			}
-
-			sum := sha256.New()
-			for _, path := range files {
+		fingerprint: func() (all []byte) {
+			for _, path := range config.SecretFiles() {
 				content, err := config.ReadFile(path)
 				if err != nil {
 					content = []byte(err.Error())
 				}
 
 				one := sha256.Sum256(content)
-				sum.Write(one[:])
+				all = append(all, one[:]...)
 			}
 
-			return sum.Sum(nil)
+			return all
 		},
 		reload: config.Reload,
 	}
 }
 
 // newSecrets end a replica, and are what the next one has.
-type newSecrets struct {
-	config  config.Config
-	signing []byte // the fingerprint of its files for signing
-}
+type newSecrets struct{ config config.Config }
 
 func (*newSecrets) Error() string { return "files of secrets have changed" }
 
 // A secretsWatch looks for other secrets than those in use.
 type secretsWatch struct {
-	used    *newSecrets
+	used    config.Config
 	files   secretFiles
 	via     network
 	kept    *memory
@@ -84,17 +69,16 @@ type secretsWatch struct {
 //
 // What changes is read when two looks in a row show the same, so that no file is half written.
 func (w secretsWatch) wait(ctx context.Context) *newSecrets {
-	used := w.used.config
 	var last, logged []byte
 	var again time.Time
 	failures := 0
-	if w.files.fingerprint(used, false) == nil { // there are no files
+	if w.files.fingerprint() == nil {
 		<-ctx.Done()
 		return nil
 	}
 
 	for backoff.Sleep(ctx, secretsEvery) {
-		now := w.files.fingerprint(used, false)
+		now := w.files.fingerprint()
 		if !bytes.Equal(now, last) {
 			last, failures, again = now, 0, time.Time{}
 			continue
@@ -104,7 +88,7 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 		}
 
 		next, wrong := w.look(ctx)
-		//planted:secret-untried if untried, err := w.files.reload(used); wrong != nil && err == nil {
+		//planted:secret-untried if untried, err := w.files.reload(w.used); wrong != nil && err == nil {
 		//planted:secret-untried 	return &newSecrets{config: untried}
 		//planted:secret-untried }
 		if ctx.Err() != nil {
@@ -130,33 +114,20 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 // look reads the files and tries what has changed. It returns what is to be used, nil if that is what is in use, and why
 // some of what is in the files is not.
 func (w secretsWatch) look(ctx context.Context) (*newSecrets, error) {
-	used := w.used.config
-	signing := w.files.fingerprint(used, true)
-	next, err := w.files.reload(used)
-	var wrong []error
-	if err != nil {
-		wrong = append(wrong, err)
-	}
-
-	for _, variable := range next.ChangedSecrets(used) {
+	next, err := w.files.reload(w.used)
+	wrong := []error{err}
+	for _, variable := range next.ChangedSecrets(w.used) {
 		if err := w.try(ctx, variable, next); err != nil {
 			wrong = append(wrong, fmt.Errorf("%s: %w", variable, endedToo(err, next.Endings())))
-			next = next.WithSecretOf(used, variable)
+			next = next.WithSecretOf(w.used, variable)
 		}
 	}
 
-	if len(next.ChangedSecrets(used)) == 0 && bytes.Equal(signing, w.used.signing) {
+	if len(next.ChangedSecrets(w.used)) == 0 {
 		return nil, errors.Join(wrong...)
 	}
 
-	// Whatever else has changed, the next replica reads the files for signing again.
-	rs, err := openReceivers(next, nil, w.via.http, zap.NewNop())
-	closeAll(rs)
-	if err != nil {
-		return nil, cmp.Or(errors.Join(wrong...), err)
-	}
-
-	return &newSecrets{next, signing}, errors.Join(wrong...)
+	return &newSecrets{next}, errors.Join(wrong...)
 }
 
 // try returns nil if a secret works for everything that it is for, as far as that can be asked without telling people.
@@ -199,7 +170,7 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 // tryReceivers tries those receivers that are not in use as they are, and that can be asked.
 func (w secretsWatch) tryReceivers(ctx context.Context, c config.Config, s stores) error {
 	added := slices.DeleteFunc(c.NotifyURLs.Reveal(), func(entry string) bool {
-		return slices.Contains(w.used.config.NotifyURLs.Reveal(), entry)
+		return slices.Contains(w.used.NotifyURLs.Reveal(), entry)
 	})
 	if len(added) == 0 { // some were taken out, or stand in another order
 		return nil

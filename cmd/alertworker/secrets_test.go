@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -224,12 +225,7 @@ func (r *changing) start() {
 // watch waits for new secrets that work.
 func (r *changing) watch(ctx context.Context) *newSecrets {
 	files := secretFiles{
-		fingerprint: func(_ config.Config, signing bool) []byte {
-			if signing {
-				return nil
-			}
-			return []byte(r.file.Load().(string))
-		},
+		fingerprint: func() []byte { return []byte(r.file.Load().(string)) },
 		reload: func(used config.Config) (config.Config, error) {
 			text := r.file.Load().(string)
 			if strings.HasPrefix(text, "ftp:") {
@@ -239,7 +235,7 @@ func (r *changing) watch(ctx context.Context) *newSecrets {
 			return used, nil
 		},
 	}
-	return secretsWatch{&newSecrets{config: r.config}, files, r.via, r.kept, r.monitor, zap.NewNop()}.wait(ctx)
+	return secretsWatch{r.config, files, r.via, r.kept, r.monitor, zap.NewNop()}.wait(ctx)
 }
 
 var reading = telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}
@@ -338,8 +334,9 @@ func TestReceiverTakenOut(t *testing.T) {
 	})
 }
 
-// A file for signing that is malformed ends no replica, whatever else has changed: the next one could not open its receivers.
-func TestMalformedSigningFile(t *testing.T) {
+// NOTIFY_URLS_FILE is followed while a replica runs. A secret for signing in it that is malformed ends no replica, whatever
+// else has changed: the next one could not open its receivers.
+func TestSigningSecretChanges(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, content string) string {
 		t.Helper()
@@ -349,10 +346,11 @@ func TestMalformedSigningFile(t *testing.T) {
 		}
 		return path
 	}
+	entry := func(secret string) string { return "secret=" + secret + " https://example.com/" }
 	const right, other = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "whsec_MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
 	environment(t, valid(
 		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=",
-		"NOTIFY_URLS=secret="+write("signing", right)+" https://example.com/", "HTTP_ADMIN_TOKEN_FILE="+write("token", "a-token-of-some-length"),
+		"NOTIFY_URLS=", "NOTIFY_URLS_FILE="+write("receivers", entry(right)), "HTTP_ADMIN_TOKEN_FILE="+write("token", "a-token-of-some-length"),
 	))
 	c, _, err := config.Load()
 	if err != nil {
@@ -360,14 +358,14 @@ func TestMalformedSigningFile(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, signing, token string
-		used                 bool
+		want                 []string // the entry and the token that are used
 	}{
-		{"malformed", "no key", "a-token-of-some-length", false},
-		{"malformed, and another secret is new", "no key", "another-token-of-some-length", false},
-		{"another one", other, "a-token-of-some-length", true},
+		{"malformed", "no-key", "a-token-of-some-length", nil},
+		{"malformed, and another secret is new", "no-key", "another-token-of-some-length", []string{entry(right), "another-token-of-some-length"}},
+		{"another one", other, "a-token-of-some-length", []string{entry(other), "a-token-of-some-length"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			write("signing", right)
+			write("receivers", entry(right))
 			write("token", "a-token-of-some-length")
 			synctest.Test(t, func(t *testing.T) {
 				r := &changing{config: c, kept: &memory{leases: memlease.Keeping(time.Hour)}, source: reading}
@@ -375,19 +373,23 @@ func TestMalformedSigningFile(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				files := onDisk()
-				w := secretsWatch{&newSecrets{c, files.fingerprint(c, true)}, files, network{}, r.kept, r.monitor, zap.NewNop()}
+				w := secretsWatch{c, files, network{}, r.kept, r.monitor, zap.NewNop()}
 				var next *newSecrets
 				var waiting sync.WaitGroup
 				waiting.Go(func() { next = w.wait(ctx) })
 				time.Sleep(10 * time.Second)
-				write("signing", test.signing)
+				write("receivers", entry(test.signing))
 				write("token", test.token)
 				waiting.Wait()
-				if (next != nil) != test.used {
-					t.Errorf("new secrets are used: %t, want %t", next != nil, test.used)
+				var got []string
+				if next != nil {
+					got = append(next.config.NotifyURLs.Reveal(), next.config.HTTPAdminToken.Reveal())
+				}
+				if !slices.Equal(got, test.want) {
+					t.Errorf("%q are used, want %q", got, test.want)
 				}
 				lines := r.monitor.Report().Lines(time.Now())
-				if !test.used && !strings.Contains(lines, "a new secret does not work, for ") || !test.used && !strings.Contains(lines, "NOTIFY_URLS") {
+				if isWrong := test.signing != other; isWrong != strings.Contains(lines, "a new secret does not work, for ") || isWrong && !strings.Contains(lines, "NOTIFY_URLS") {
 					t.Errorf("it says %s", lines)
 				}
 			})

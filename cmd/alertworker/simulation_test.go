@@ -25,12 +25,7 @@ import (
 // simulated is a replica by the worker's own wiring.
 func simulated(ctx context.Context, c config.Config, n simulation.Network, log *zap.Logger) error {
 	files := secretFiles{
-		fingerprint: func(_ config.Config, signing bool) []byte {
-			if signing {
-				return nil
-			}
-			return []byte(n.Storage())
-		},
+		fingerprint: func() []byte { return []byte(n.Storage()) },
 		reload: func(used config.Config) (config.Config, error) {
 			used.StorageConnectionString = config.NewSecret(n.Storage())
 			return used, nil

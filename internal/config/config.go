@@ -567,25 +567,15 @@ func (c Config) WithSecretOf(before Config, variable string) Config {
 	return c
 }
 
-// SigningFiles returns the paths of the files with which receivers of NOTIFY_URLS are signed: those in secret=….
-func (c Config) SigningFiles() (paths []string) {
-	for _, r := range c.receivers() {
-		paths = append(paths, r.SecretFile)
-	}
-	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
-}
-
-// SecretFiles returns the paths of the files that c's secrets come from, at present: those in variables that end
-// in _FILE, and in secret=….
-func (c Config) SecretFiles() (paths []string) {
+// SecretFiles returns the paths of the files that secrets come from, at present: those in variables that end in _FILE.
+func SecretFiles() (paths []string) {
 	for _, v := range Variables() {
-		if v.Secret {
-			paths = append(paths, os.Getenv(v.Name+"_FILE"))
+		if path := os.Getenv(v.Name + "_FILE"); v.Secret && path != "" {
+			paths = append(paths, path)
 		}
 	}
 
-	paths = slices.DeleteFunc(paths, func(path string) bool { return path == "" })
-	return append(paths, c.SigningFiles()...)
+	return paths
 }
 
 // maxFile is far more than any connection string, list of URLs or list of rules takes.

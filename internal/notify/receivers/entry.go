@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -29,8 +28,6 @@ type Entry struct {
 	Filter   notify.Filter
 	Batch    int      // alerts in a message; 0: as many as the channel likes
 	Secrets  []string // that sign webhooks, the first of two or both; nil: Options.WebhookSecret
-	// SecretFile holds the Secrets, one a line; empty if they are in the entry.
-	SecretFile string
 	// Header is what each request has besides what the channel sets; nil if there is nothing.
 	Header http.Header
 
@@ -59,7 +56,7 @@ const (
 //	rule=RULE|RULE             only alerts of these rules
 //	where=PROPERTY:VALUE|VALUE only alerts about messages with such an application property
 //	batch=N                    alerts in one message
-//	secret=SECRET|SECRET       that sign a webhook, or the path of a file with them
+//	secret=SECRET|SECRET       that sign a webhook
 //	header=NAME:VALUE|NAME:VALUE  HTTP headers of each request
 //
 // Its errors continue "entry 1 …" and repeat nothing of the URL or an attribute.
@@ -147,12 +144,11 @@ var readers = map[string]func(e *Entry, value string) (must string){
 	},
 	"secret": func(e *Entry, value string) string {
 		if strings.HasPrefix(value, "/") || strings.HasPrefix(value, ".") {
-			e.SecretFile = value
-			return ""
+			return "the secret itself, no longer the path of its file: put the entries into a file, which NOTIFY_URLS_FILE names"
 		}
 
-		if e.Secrets = strings.Split(value, "|"); len(e.Secrets) > 2 || value == "" {
-			return "one secret, two separated by |, or the path of a file that has one or two, each on a line of its own"
+		if e.Secrets = strings.Split(value, "|"); len(e.Secrets) > webhook.MaxSecrets || value == "" {
+			return "one secret, or two separated by |"
 		}
 
 		return ""
@@ -264,7 +260,7 @@ var mistakes = []struct {
 		"would send the identity's token in clear text: must be eventgrid+https://…",
 	},
 	{
-		func(e Entry, _ string, _ channel) bool { return len(e.Secrets)+len(e.SecretFile) > 0 && !e.IsWebhook() },
+		func(e Entry, _ string, _ channel) bool { return len(e.Secrets) > 0 && !e.IsWebhook() },
 		"has secret=…, but only webhooks are signed",
 	},
 	{
@@ -327,8 +323,11 @@ func open(text string, opts Options) (Entry, Receiver, error) {
 
 // receiver opens the receiver of an entry that was checked.
 func (e Entry) receiver(opts Options) (Receiver, error) {
-	if err := e.readSecrets(&opts); err != nil {
-		return Receiver{}, err
+	if len(e.Secrets) > 0 {
+		var err error
+		if opts.WebhookSecrets, err = webhook.ParseSecrets(strings.Join(e.Secrets, " ")); err != nil {
+			return Receiver{}, fmt.Errorf("has an invalid secret: %w", err)
+		}
 	}
 	opts.header = e.Header
 
@@ -400,29 +399,4 @@ func (e Entry) usual() string {
 	}
 	place := net.JoinHostPort(fit(e.url.Hostname(), ":"), e.url.Port())
 	return cmp.Or(strings.TrimSuffix(place, ":"), e.url.Scheme)
-}
-
-// readSecrets sets the secrets of opts to e's, if it has any.
-func (e Entry) readSecrets(opts *Options) error {
-	text := strings.Join(e.Secrets, " ")
-
-	if e.SecretFile != "" {
-		content, err := os.ReadFile(e.SecretFile)
-		if err != nil {
-			return errors.New("has secret=… with the path of a file that cannot be read")
-		}
-		text = string(content)
-	}
-
-	secrets, err := webhook.ParseSecrets(text)
-	switch {
-	case err != nil:
-		return fmt.Errorf("has an invalid secret: %w", err)
-	case len(secrets) > 0:
-		opts.WebhookSecrets = secrets
-	case e.SecretFile != "":
-		return errors.New("has secret=… with the path of an empty file")
-	}
-
-	return nil
 }
