@@ -1,37 +1,12 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	"alertworker/internal/telemetry"
 )
-
-// A Moment is when a reading was taken by two clocks, in Unix µs.
-type Moment struct {
-	Hub    int64 // when the hub took it
-	Device int64 // when the device did, by its own clock; 0 if that is not known, or not trusted
-}
-
-// Time returns the device's time if that is known, else the hub's.
-func (m Moment) Time() int64 { return cmp.Or(m.Device, m.Hub) }
-
-// By returns m and the earlier moment since by one clock: the device's if it has both, else the hub's.
-func (m Moment) By(since Moment) (at, from int64) {
-	if m.Device != 0 && since.Device != 0 {
-		return m.Device, since.Device
-	}
-
-	return m.Hub, since.Hub
-}
-
-// after returns how long after the earlier moment since m is, as By says.
-func (m Moment) after(since Moment) time.Duration {
-	now, from := m.By(since)
-	return time.Duration(now-from) * time.Microsecond
-}
 
 // Which times of devices are trusted.
 const (

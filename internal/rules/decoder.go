@@ -2,10 +2,9 @@ package rules
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -49,22 +48,19 @@ const maxNames = 1024
 func (s *Set) Decoder() (*Decoder, error) {
 	d := &Decoder{}
 	var all []string
-	for _, r := range s.Rules {
-		if !slices.Contains(all, r.Each) {
-			all = append(all, r.Each)
+	rules := map[string][]int{} // by their Each
+	for i := range s.Rules {
+		each := s.Rules[i].Each
+		if rules[each] == nil {
+			all = append(all, each)
 		}
+		rules[each] = append(rules[each], i)
 	}
 
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(min(len(a), 1), min(len(b), 1)) })
 
 	for _, each := range all {
-		var c Cut
-		for i := range s.Rules {
-			if s.Rules[i].Each == each {
-				c.Rules = append(c.Rules, i)
-			}
-		}
-
+		c := Cut{Rules: rules[each]}
 		c.read(s)
 		var err error
 		if c.Decoder, err = telemetry.NewFieldsDecoder(c.Fields...); err != nil {
@@ -86,17 +82,16 @@ func (s *Set) Decoder() (*Decoder, error) {
 // read sets what the rules of c read.
 func (c *Cut) read(s *Set) {
 	var all fieldList
-	var groups []string
+	groups := map[string]int{"": 0} // the numbers of groups
 	group := make([]int, len(c.Rules))
 
 	for j, i := range c.Rules {
 		r := &s.Rules[i]
-		if id := r.group(); id != "" {
-			if !slices.Contains(groups, id) {
-				groups = append(groups, id)
-			}
-			group[j] = 1 + slices.Index(groups, id)
+		id := r.group()
+		if _, known := groups[id]; !known {
+			groups[id] = len(groups)
 		}
+		group[j] = groups[id]
 
 		reads := Reads{Field: -1}
 		if r.Field != "" || !r.Silence() {
@@ -164,25 +159,15 @@ func (r *Rule) group() string {
 		return ""
 	}
 
-	parts := []string{r.HeardBy(), r.ExpectedBy(), r.references(), strings.Join(r.Is, "\x00"), r.Unit}
-	if r.Below {
-		parts = append(parts, "below")
-	}
-
-	return strings.Join(parts, "\x01")
-}
-
-// references names what measurements say of r's limits.
-func (r *Rule) references() string {
-	var names []string
+	limits := ""
 	for _, l := range r.Levels {
-		names = append(names, l.LimitAt.Name, l.ClearAt.Name)
+		limits += fmt.Sprintf("%q %q ", l.LimitAt.Name, l.ClearAt.Name)
 		if l.LimitAt.Name != "" {
-			names = append(names, strconv.FormatFloat(l.Limit, 'g', -1, 64))
+			limits += fmt.Sprint(l.Limit, " ")
 		}
 	}
 
-	return strings.Join(names, "\x00")
+	return fmt.Sprintf("%q %q %q %q %v %s", r.HeardBy(), r.ExpectedBy(), r.Is, r.Unit, r.Below, limits)
 }
 
 // A fieldList is fields that are all different.

@@ -2,12 +2,9 @@ package rules
 
 import (
 	"fmt"
-	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"alertworker/internal/humanize"
 )
@@ -17,7 +14,7 @@ import (
 func (s *Set) Facts() map[string]string {
 	all := map[string]string{}
 	var general facts
-	general.fields(reflect.ValueOf(*s), "", "Rules", "Show", "Mutes")
+	general.add("time", s.Time)
 	for i := range s.Mutes {
 		m := &s.Mutes[i]
 		general.add("mute", fmt.Sprintf("%v %v %v %v", m, m.Times, m.From, m.Until))
@@ -38,7 +35,24 @@ func (s *Set) Facts() map[string]string {
 func (r *Rule) Facts() string { return strings.Join(r.facts(), "; ") }
 
 func (r *Rule) facts() (f facts) {
-	f.fields(reflect.ValueOf(*r), "", "Name", "Below", "Levels", "Title", "Runbook")
+	f.add("field", r.Field)
+	f.add("is", strings.Join(r.Is, ", "))
+	if r.Valid != nil {
+		f.add("valid", fmt.Sprintf("from: %v to: %v", r.Valid.From, r.Valid.To))
+	}
+	f.add("flags", conditionsText(r.Flags))
+	f.add("each", r.Each)
+	f.add("sensor", strings.Join(r.Sensor, ", "))
+	f.add("only", conditionsText(r.Only))
+	f.add("clear_for", durationText(r.ClearedFor))
+	f.add("window", durationText(r.Window))
+	f.add("repeat", durationText(r.Repeat))
+	f.add("resolved", map[bool]string{true: "true"}[r.Resolved])
+	f.add("silent", durationText(r.Silent))
+	f.add("forget", durationText(r.Forget))
+	f.add("per", r.Per)
+	f.add("unit", r.Unit)
+
 	side := map[bool]string{false: "above", true: "below"}[r.Below]
 	for i := range r.Levels {
 		l := &r.Levels[i]
@@ -55,7 +69,7 @@ func (r *Rule) facts() (f facts) {
 			f.add(of+"clear", r.ClearText(l))
 		}
 
-		f.fields(reflect.ValueOf(*l), of, "Name", "Limit", "Clear", "LimitAt", "ClearAt")
+		f.add(of+"for", durationText(l.For))
 	}
 
 	return f
@@ -64,64 +78,31 @@ func (r *Rule) facts() (f facts) {
 // facts are lines of a key and a value.
 type facts []string
 
+// add adds a line, unless there is no value.
 func (f *facts) add(key, value string) {
-	*f = append(*f, key+": "+strings.ReplaceAll(value, "\n", " "))
-}
-
-// fields adds the fields of a struct that are set, but for some.
-func (f *facts) fields(of reflect.Value, prefix string, but ...string) {
-	for i := range of.NumField() {
-		if name := of.Type().Field(i).Name; !of.Field(i).IsZero() && !slices.Contains(but, name) {
-			f.add(prefix+keyOf(name), textOf(of.Field(i)))
-		}
+	if value != "" {
+		*f = append(*f, key+": "+strings.ReplaceAll(value, "\n", " "))
 	}
 }
 
 func (f facts) String() string { return strings.Join(f, "\n") }
 
-// keyOf returns a field's name as a file of rules has it, or nearly so.
-func keyOf(field string) string {
-	var b strings.Builder
-	for i, c := range field {
-		if unicode.IsUpper(c) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(c))
+// conditionsText is such as "mode is run or test, door is open".
+func conditionsText(all []Condition) string {
+	var texts []string
+	for _, c := range all {
+		texts = append(texts, c.Name+" is "+humanize.Or(c.Values))
 	}
 
-	return strings.Replace(b.String(), "cleared_for", "clear_for", 1)
+	return strings.Join(texts, ", ")
 }
 
-// textOf returns v as text, which is the same in every process.
-func textOf(v reflect.Value) string {
-	switch {
-	case v.Type() == reflect.TypeFor[time.Duration]():
-		return durationText(time.Duration(v.Int()))
-	case v.Type() == reflect.TypeFor[Condition]():
-		c := v.Interface().(Condition)
-		return c.Name + " is " + humanize.Or(c.Values)
-	case v.Kind() == reflect.Pointer && v.IsNil():
-		return ""
-	case v.Kind() == reflect.Pointer:
-		return textOf(v.Elem())
-	case v.Kind() == reflect.Struct:
-		var f facts
-		f.fields(v, "")
-		return strings.Join(f, " ")
-	case v.Kind() == reflect.Slice:
-		var all []string
-		for i := range v.Len() {
-			all = append(all, textOf(v.Index(i)))
-		}
-		return strings.Join(all, ", ")
-	}
-
-	return fmt.Sprint(v)
-}
-
-// durationText is such as 10m, for 10m0s.
+// durationText is such as 10m, for 10m0s; empty for 0.
 func durationText(d time.Duration) string {
-	if d == Never {
+	switch d {
+	case 0:
+		return ""
+	case Never:
 		return "never"
 	}
 

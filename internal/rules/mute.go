@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -75,13 +76,8 @@ func (m *Mute) until(s *Subject) time.Time {
 
 // TimeOf returns the time that text is by RFC 3339, zero if it is none.
 func TimeOf(text string) (t time.Time) {
-	const (
-		shortest = len("2006-01-02T15:04:05Z")
-		longest  = len("2006-01-02T15:04:05.123456789+01:00")
-	)
-
 	// What most devices have is none. UnmarshalText would make an error of it.
-	if len(text) < shortest || len(text) > longest || text[10] != 'T' {
+	if len(text) < len("2006-01-02T15:04:05Z") || text[10] != 'T' {
 		return time.Time{}
 	}
 
@@ -95,8 +91,12 @@ func TimeOf(text string) (t time.Time) {
 // MayMatch reports whether m is about alerts of a device, or of one of its sensors if that has a name, of some rule and
 // with some property at least.
 func (m *Mute) MayMatch(of sensor.ID) bool {
-	isSensor := of.Name == "" || m.Sensor == "" || like(m.Sensor, of.Name)
-	return isSensor && (m.Device == "" || like(m.Device, of.Device))
+	about := Mute{Device: m.Device, Sensor: m.Sensor}
+	if of.Name == "" {
+		about.Sensor = ""
+	}
+
+	return about.isAbout(&Subject{Device: of.Device, Sensor: of.Name})
 }
 
 // Mutes are several.
@@ -155,31 +155,23 @@ func (m *Mute) InForce(t time.Time) bool {
 // String says what m mutes, but not at which times.
 func (m *Mute) String() string {
 	var parts []string
-	if m.Device != "" {
-		parts = append(parts, "device "+m.Device)
+	for _, part := range [...]struct{ before, text, after string }{
+		{"device ", m.Device, ""},
+		{"sensor ", m.Sensor, ""},
+		{"rule ", m.Rule, ""},
+		{"", m.Property, "=" + m.Value},
+	} {
+		if part.text != "" {
+			parts = append(parts, part.before+part.text+part.after)
+		}
 	}
 
-	if m.Sensor != "" {
-		parts = append(parts, "sensor "+m.Sensor)
-	}
-
-	if m.Rule != "" {
-		parts = append(parts, "rule "+m.Rule)
-	}
-
-	if m.Property != "" {
-		parts = append(parts, m.Property+"="+m.Value)
-	}
-
-	if len(parts) == 0 {
-		parts = append(parts, "everything")
-	}
-
+	what := cmp.Or(strings.Join(parts, ", "), "everything")
 	if m.UntilAt != "" {
-		parts = append(parts, "until the time in "+m.UntilAt)
+		what += ", until the time in " + m.UntilAt
 	}
 
-	return strings.Join(parts, ", ")
+	return what
 }
 
 // When says what m mutes, and at which times.
@@ -231,11 +223,11 @@ func (w *Times) Contain(t time.Time) bool {
 	today := t.Weekday()
 	yesterday := (today + 6) % 7
 
+	beganToday := w.Days[today] && minute >= w.From
 	if w.From < w.To {
-		return w.Days[today] && minute >= w.From && minute < w.To
+		return beganToday && minute < w.To
 	}
 
-	beganToday := w.Days[today] && minute >= w.From
 	beganYesterday := w.Days[yesterday] && minute < w.To
 
 	//planted:mute-ends-at-midnight return beganToday
@@ -253,20 +245,16 @@ var EveryDay = [7]bool{true, true, true, true, true, true, true}
 // Around returns from when until when t, which is one of them, and all times between are. If that is longer than 9
 // days, as it is if they are Always, it returns less.
 func (w *Times) Around(t time.Time) (from, until time.Time) {
-	minute := t.Truncate(time.Minute)
-	from = minute
-	until = minute
-
 	const longest = 9 * MinutesOfDay // a week, and whatever a zone changes
-	for n := 0; n < longest && w.Contain(from.Add(-time.Minute)); n++ {
-		from = from.Add(-time.Minute)
+	last := func(step time.Duration) time.Time {
+		at := t.Truncate(time.Minute)
+		for n := 0; n < longest && w.Contain(at.Add(step)); n++ {
+			at = at.Add(step)
+		}
+		return at
 	}
 
-	for n := 0; n < longest && w.Contain(until); n++ {
-		until = until.Add(time.Minute)
-	}
-
-	return from, until
+	return last(-time.Minute), last(time.Minute).Add(time.Minute)
 }
 
 // String says when they are: Sat, Sun from 22:00 to 06:00 of the next day, Europe/Berlin.

@@ -102,17 +102,14 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 	for j, i := range c.Rules {
 		rule := &r.set.Rules[i]
 		reads := &c.Reads[j]
-		view := View{Look: Look{Rule: rule}, Body: m.Value(measurement)}
-
-		switch {
-		case reads.Field >= 0:
-			view.Found = c.found[reads.Field]
-		case why == telemetry.ReasonNotTelemetry, why == telemetry.ReasonNoDevice:
+		view := View{Look: rule.Look(c.found, reads), Body: m.Value(measurement)}
+		if reads.Field < 0 && (why == telemetry.ReasonNotTelemetry || why == telemetry.ReasonNoDevice) {
 			view.Reason = why
 		}
 
-		if view.Reason.Decoded() {
-			view.judge(c.found, reads)
+		if !view.Reason.Decoded() {
+			view.Look = Look{Rule: rule, Found: view.Found}
+		} else {
 			for level := range rule.Levels {
 				view.Levels = append(view.Levels, view.Compare(level, c.found, reads))
 			}
@@ -178,28 +175,3 @@ func (d *Decoder) Seen(m *telemetry.Measurements, i int, name string) string {
 
 	return humanize.Middle(text, maxSeen)
 }
-
-// Reasons say why an event has no reading, by what decoding all of its measurements gave. The zero Reasons are of none.
-type Reasons struct {
-	all  telemetry.Reason
-	some bool // all is that of a cut with readings
-	any  bool
-}
-
-// Add adds what decoding one measurement gave, or why there is none. What has no readings says nothing beside others.
-func (r *Reasons) Add(c *Cut, reason telemetry.Reason) {
-	has := c.Readings > 0
-	switch {
-	case !r.any, has && !r.some:
-		r.all = reason
-	case r.some && !has, r.all.HasReading():
-	case reason.HasReading(), r.all == telemetry.ReasonMissing:
-		r.all = reason
-	}
-
-	r.any = true
-	r.some = r.some || has
-}
-
-// All returns ReasonOK, or ReasonDamaged, if there is a reading, else the reason of the first that is there.
-func (r *Reasons) All() telemetry.Reason { return r.all }

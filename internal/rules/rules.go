@@ -8,7 +8,6 @@
 package rules
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -320,26 +319,6 @@ func (c *Condition) hasText(text string) bool {
 	return slices.ContainsFunc(c.Values, func(value string) bool { return strings.EqualFold(text, value) })
 }
 
-// Excludes returns the first condition of r that does not hold for a measurement in which a decoder found what is in
-// found, nil if r looks at it. reads says where they are in it: see Cut. says reports whether that ends the rule's
-// alarms: a condition of what is in a measurement of several chooses among these.
-func (r *Rule) Excludes(found []telemetry.Found, reads *Reads) (because *Condition, says bool) {
-	for i := range r.Only {
-		f := found[reads.Only[i]]
-		if Holds(f) {
-			continue
-		}
-
-		if r.Each != "" && !(f.Around && f.Reason == telemetry.ReasonOK) {
-			return &r.Only[i], false
-		}
-
-		because = cmp.Or(because, &r.Only[i])
-	}
-
-	return because, because != nil
-}
-
 // Expects says whether r, which is about silence, expects to hear from the device of such a measurement. because is the
 // first condition that says no, nil if none does, and all reports whether all say yes: one of which the measurement has
 // nothing says neither, and an event that is damaged never says no.
@@ -359,95 +338,4 @@ func (r *Rule) Expects(found []telemetry.Found, reads *Reads) (because *Conditio
 	}
 
 	return nil, all
-}
-
-// A Phase is the state of one level of one device.
-type Phase uint8
-
-const (
-	Normal  Phase = iota
-	Pending       // the limit is reached, but not for long enough yet
-	Open          // an alarm
-)
-
-func (p Phase) String() string               { return [...]string{"normal", "pending", "open"}[p] }
-func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// A State is that of one level of one device. The zero State is normal.
-type State struct {
-	Phase Phase
-	Since Moment // unless Normal: of the first reading of those that reached the limit
-	// unless Normal: the greatest time that its device has given a reading since then, in Unix µs; 0 if none had one
-	Newest int64
-	// while Open: of the first of the last readings, if these are all beyond the clear; zero if the last one is not
-	Cleared Moment
-}
-
-// Outdates reports whether a reading taken at a moment says nothing about the present, because one that was taken
-// later has come before it: devices send what they have stored beside what they measure.
-//
-//planted:late-as-any return false
-func (s State) Outdates(at Moment) bool { return at.Device != 0 && at.Device < s.Newest }
-
-// Breaching reports whether value reaches limit.
-func (r *Rule) Breaching(value, limit float64) bool {
-	if r.Below {
-		return value <= limit
-	}
-
-	return value >= limit
-}
-
-// ClearOf returns the value beyond which an alarm of l ends for a device whose limit is limit: as
-// far from it as Clear is from Limit. A device with a limit of its own would otherwise never clear,
-// if its limit is milder than Clear, or clear much too late.
-func (r *Rule) ClearOf(l *Level, limit float64) float64 {
-	if limit == l.Limit {
-		return l.Clear // exactly, whatever a difference is rounded to
-	}
-
-	return Counted(limit, Counted(l.Clear, -l.Limit))
-}
-
-// Cleared reports whether value ends an alarm that ends beyond clear.
-func (r *Rule) Cleared(value, clear float64) bool {
-	if r.Below {
-		return value > clear
-	}
-
-	return value < clear
-}
-
-// Next returns the state of a level after a reading. limit and clear are the level's, or what replaces them for this
-// device: see Look.Compare. A reading that s outdates changes nothing.
-func (r *Rule) Next(l *Level, s State, value float64, limit float64, clear float64, at Moment) State {
-	if s.Outdates(at) {
-		return s
-	}
-
-	switch {
-	case s.Phase == Open && r.Cleared(value, clear):
-		s.Cleared = cmp.Or(s.Cleared, at)
-		//planted:clear-at-once if true
-		if at.after(s.Cleared) >= r.ClearedFor {
-			return State{}
-		}
-
-	case s.Phase == Open:
-		s.Cleared = Moment{}
-
-	case !r.Breaching(value, limit):
-		return State{}
-
-	case s.Phase == Normal:
-		s = State{Phase: Pending, Since: at}
-	}
-
-	s.Newest = max(s.Newest, at.Device)
-
-	if at.after(s.Since) >= l.For {
-		s.Phase = Open
-	}
-
-	return s
 }
