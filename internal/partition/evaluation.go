@@ -9,7 +9,6 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // A Message takes one event after the other through the cuts of an Evaluator. It is for one goroutine.
@@ -278,10 +277,8 @@ func (v *evaluation) evaluate() {
 		//planted:damaged-condition-ends case false
 		case look.Excluded != nil && look.Damaged: // it ends nothing
 		case look.Leaves:
-		case look.Excluded != nil:
-			//planted:exclusion-ends-nothing skip
-			v.exclude(r, look.Excluded, look.Value)
-		case look.Counts():
+		//planted:exclusion-ends-nothing case look.Counts()
+		case look.Excluded != nil, look.Counts():
 			v.apply(r, &look)
 		}
 	}
@@ -306,49 +303,30 @@ func (v *evaluation) text(name string) string {
 	return v.evaluator.book.Decoder.Text(v.part.measurements, v.element, name)
 }
 
-// exclude ends the device's alarms of a rule that does not look at it any more, because a condition does not hold.
-// Nobody would end them otherwise: its readings are not evaluated.
-func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
-	if !v.follows(r) {
-		return
-	}
-
-	for _, l := range r.levels {
-		was := v.register.alarms.byKey[alarmKey{v.about(), l}]
-		outdated := was.Outdates(v.at)
-		v.late = v.late || outdated
-		if was.Phase == rules.Normal || outdated {
-			continue
-		}
-
-		next := alarm{due: was.due}
-		if was.Phase == rules.Open {
-			rd := v.reading(value, was.limit)
-			v.date(&rd, was.Since)
-			v.show()
-			rd.More = v.more(l.own)
-			if next.due = v.register.recovery(l, was, v.register.logName, throttle.Event, rd); next.due != nil {
-				next.due.Excluded = because.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, because.Name))
-			}
-		}
-
-		v.become(l, next)
-	}
-}
-
-// apply takes a reading through one rule, the highest level first.
+// apply takes a reading through the levels of one rule, the highest first. One that a condition excludes ends their alarms:
+// nobody would end them otherwise, because no reading is compared any more.
 func (v *evaluation) apply(r *rule, look *rules.Look) {
 	above := false // a higher level is open
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
 		c := look.Compare(l.place, v.part.found, r.reads)
-		rd := v.reading(look.Value, c.Limit)
+		c.Reached = c.Reached && look.Excluded == nil
+		rd := delivery.Reading{
+			Value:    look.Value,
+			Limit:    c.Limit,
+			Enqueued: v.at.Hub,
+			Sequence: v.event.Sequence,
+			Element:  v.element,
+			Taken:    v.at.Device,
+		}
 		var p passage
-		v.pass(&p, l, &rd, &c)
-		p.inhibited = above
+		v.pass(&p, l, &rd, &c, look.Excluded)
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
-		isNotified := p.isWorthAlert() && v.notify(l, &p)
+		//planted:late-tells-held-back p.outdated = p.outdated && !p.is.alertNext
+		mayAlert := p.open && !above && !p.outdated
+		hasCause := p.breaching || !p.damaged && (p.is.alertNext || p.repeats)
+		isNotified := mayAlert && hasCause && v.notify(l, &p)
 
 		if p.followed {
 			if p.open && v.at.Hub < v.register.last.mayHaveRead {
@@ -356,7 +334,9 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 			}
 
 			if p.is != p.was {
-				v.become(l, p.is)
+				key := alarmKey{v.about(), l}
+				v.register.alarms.history.change(key, p.is, v.before, v.event.Position)
+				v.register.become(key, p.is)
 			}
 		}
 
@@ -370,25 +350,6 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 	}
 }
 
-// become makes next of the alarm of l, with the event.
-func (v *evaluation) become(l *level, next alarm) {
-	key := alarmKey{v.about(), l}
-	v.register.alarms.history.change(key, next, v.before, v.event.Position)
-	v.register.become(key, next)
-}
-
-// reading returns the event's reading at a level with a limit.
-func (v *evaluation) reading(value, limit float64) delivery.Reading {
-	return delivery.Reading{
-		Value:    value,
-		Limit:    limit,
-		Enqueued: v.at.Hub,
-		Sequence: v.event.Sequence,
-		Element:  v.element,
-		Taken:    v.at.Device,
-	}
-}
-
 // A passage is how a reading goes through one level.
 type passage struct {
 	followed  bool  // the level has state, and there is room for it
@@ -397,7 +358,6 @@ type passage struct {
 	breaching bool  // it reaches the limit
 	outdated  bool  // the alarm has seen one that was taken later
 	damaged   bool  // it says nothing, because it is short of the limit, and its message is damaged
-	inhibited bool  // a higher level is open
 	repeats   bool  // the rule says how often an open alarm is sent again
 	open      bool  // the level is, after it
 
@@ -408,26 +368,14 @@ type passage struct {
 	lingers   bool
 }
 
-// isWorthAlert reports whether receivers are to be notified, if nothing is muted.
-func (p *passage) isWorthAlert() bool {
-	//planted:late-tells-held-back if p.outdated && !p.is.alertNext
-	if p.outdated {
-		return false
-	}
-	if !p.open || p.inhibited {
-		return false
-	}
-	return p.breaching || !p.damaged && (p.is.alertNext || p.repeats)
-}
-
 // opened reports whether the level has opened with the reading.
 func (p *passage) opened() bool {
 	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
 }
 
-// pass sets p, which is zero, to how the reading rd goes through l, which compares it as c, and sets when rd and the first one of its alarm were taken.
-// It does not look at higher levels, and changes nothing else.
-func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.Comparison) {
+// pass sets p, which is zero, to how the reading rd goes through l, which compares it as c, unless a condition excludes it. It
+// sets when rd and the first one of its alarm were taken. It does not look at higher levels, and changes nothing else.
+func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.Comparison, excluded *rules.Condition) {
 	p.breaching = c.Reached
 	if p.breaching {
 		v.over = true
@@ -456,6 +404,10 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	p.outdated = p.was.Outdates(v.at)
 	v.late = v.late || p.outdated
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
+	if excluded != nil && !p.outdated {
+		state = rules.State{}
+	}
+
 	crowded := v.register.alarms.crowded(key)
 	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.register.alarms.room()) {
 		v.register.evaluator.book.Counters.Untracked.Add(1)
@@ -477,7 +429,16 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 			r := *rd
 			v.show()
 			r.Limit, r.More = c.Clear, v.more(l.own)
-			p.is.due = v.register.recovery(l, p.was, v.register.logName, throttle.Event, r)
+			because := ""
+			if excluded != nil {
+				r.Limit = p.was.limit
+				because = excluded.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, excluded.Name))
+			}
+			p.is.due = v.register.recovery(l, p.was, &dueNotice{Notice: delivery.Notice{
+				Reading:  r,
+				Log:      v.register.logName,
+				Excluded: because,
+			}})
 		}
 	default:
 		p.is.State = state

@@ -12,7 +12,6 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // A register takes the events of one partition, in their order. It has the alarms, as of the last event read, and says to
@@ -199,14 +198,12 @@ func (reg *register) change(key alarmKey, next alarm) {
 	reg.become(key, next)
 }
 
-// recovery returns the notice that an alarm of l, which was open, has ended, with the reading r or a part of its place in
-// a log; nil if nobody was alerted. Who was alerted gets it, whatever receivers ask for now.
-func (reg *register) recovery(
-	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
-) *dueNotice {
+// recovery returns n, which says that an alarm of l, which was open, has ended; nil if nobody was alerted. Who was alerted
+// gets it, whatever receivers ask for now.
+func (reg *register) recovery(l *level, was alarm, n *dueNotice) *dueNotice {
 	if was.group != "" { // people are told of the incident's end
 		if g := reg.groups[l.groupKey(was.group)]; g != nil {
-			g.last = &r
+			g.last = &n.Reading
 		}
 		return nil
 	}
@@ -217,7 +214,6 @@ func (reg *register) recovery(
 		return nil
 	}
 
-	n := &dueNotice{Notice: delivery.Notice{Reading: r, Log: log, Part: part}}
 	n.becomeDue(receivers)
 
 	return n

@@ -157,13 +157,13 @@ func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
 		}
 	}
 
-	due := reg.recovery(l, was, log, part, r)
-	if due != nil {
-		due.RaisedAt = raised
-		due.Forgotten = forgotten
-	}
-
-	return alarm{due: due}
+	return alarm{due: reg.recovery(l, was, &dueNotice{Notice: delivery.Notice{
+		Reading:   r,
+		Log:       log,
+		Part:      part,
+		RaisedAt:  raised,
+		Forgotten: forgotten,
+	}})}
 }
 
 // noticedAt returns when something is noticed of a silence, in Unix µs, that is known of a time: never earlier than what was

@@ -134,11 +134,11 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 	for _, e := range ended {
 		key := alarmKey{e.Of, s.config.Evaluator.silences[e.Rule].levels[0]}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
-		next := alarm{due: s.register.recovered(key.level, s.register.alarms.byKey[key], at)}
-		if next.due != nil && e.Excluded {
-			next.due.Excluded = "a condition of the rule does not hold" // a roster does not know which
+		because := ""
+		if e.Excluded {
+			because = "a condition of the rule does not hold" // a roster does not know which
 		}
-		s.register.change(key, next)
+		s.register.change(key, s.register.heard(key, at, because))
 	}
 }
 
@@ -277,16 +277,11 @@ func (s silenceAlarms) Excluded(
 	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, excluded)
 }
 
-// heardAgain ends a silence with the event at a position. excluded says why the rule expects nothing more of the
-// device, if it is not empty.
+// heardAgain ends a silence with the event at a position: see register.heard.
 func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, excluded string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
-	if next.due != nil {
-		next.due.Excluded = excluded
-	}
-
+	next := s.heard(key, at, excluded)
 	group := s.alarms.byKey[key].member()
 	if at.NotAfter(s.last.settled) || at.NotAfter(s.last.replayed) { // the ledger is further on, and yet has not heard it
 		s.change(key, next)
@@ -317,15 +312,15 @@ func (s silenceAlarms) Unwatched(of sensor.ID) {
 	s.endAlarms(of)
 }
 
-// recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
-func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {
-	about := delivery.Reading{
-		Limit:    was.limit,
-		Enqueued: micros(at.Time),
-		Sequence: at.Sequence,
-		Since:    was.Since.Hub,
-	}
-	return reg.recovery(l, was, reg.logName, throttle.Event, about)
+// heard returns what the silence of key becomes with the event at a position. excluded says why the rule expects nothing
+// more of the device, if it is not empty.
+func (reg *register) heard(key alarmKey, at telemetry.Position, excluded string) alarm {
+	was := reg.alarms.byKey[key]
+	return alarm{due: reg.recovery(key.level, was, &dueNotice{Notice: delivery.Notice{
+		Reading:  delivery.Reading{Limit: was.limit, Enqueued: micros(at.Time), Sequence: at.Sequence, Since: was.Since.Hub},
+		Log:      reg.logName,
+		Excluded: excluded,
+	}})}
 }
 
 // hearsShared returns what absence.Rule.Shared is of r.
