@@ -79,6 +79,14 @@ type alarm struct {
 	sending  *delivery.Alarm // while it is open, if its rule says how often it is sent again
 }
 
+// member returns the value that k shares with other members of an incident; empty if it is none.
+func (k alarm) member() string {
+	if k.Phase != rules.Open || k.unsaved != nil {
+		return ""
+	}
+	return k.group
+}
+
 // everybody is all receivers.
 const everybody = math.MaxUint32
 

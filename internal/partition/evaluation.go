@@ -42,23 +42,6 @@ func (ev *Evaluator) newMessage() *Message {
 	return m
 }
 
-// Borrow returns a Message for ev, to be given back.
-func (ev *Evaluator) Borrow() *Message { return ev.messages.Get().(*Message) }
-
-// GiveBack gives back what Borrow returned.
-func (ev *Evaluator) GiveBack(m *Message) {
-	m.event = nil
-	m.evaluation = evaluation{}
-	ev.messages.Put(m)
-}
-
-// Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.
-func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches bool) {
-	reason, reaches = m.look(e, func(*part, telemetry.Reason) bool { return true })
-	m.evaluator.book.Counters.Events[reason].Add(1)
-	return reason, reaches
-}
-
 // look decodes e. It calls heard with each measurement that can be decoded, and if that returns true, looks whether it
 // reaches a limit. This is the hot path: it takes no lock and allocates nothing.
 func (m *Message) look(
@@ -186,52 +169,6 @@ func (m *Message) evaluate(reg *register, before telemetry.Position) (over bool)
 	return over
 }
 
-// Sensors returns the names of the sensors of whom rules look at a reading in the event, each with VerdictNormal; nil if
-// there is none. It is called after Alerts, or instead.
-func (m *Message) Sensors() map[string]telemetry.Verdict {
-	var all map[string]telemetry.Verdict
-	var name []byte
-	for i := range m.parts {
-		p := &m.parts[i]
-		if !slices.ContainsFunc(p.cut.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
-			continue
-		}
-
-		for j := range p.n {
-			p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
-			for _, r := range p.cut.rules {
-				if p.found[r.reads.Field].Reason != telemetry.ReasonOK || r.Look(p.found, r.reads).Excluded != nil {
-					continue
-				}
-
-				name = r.AppendSensor(name[:0], p.measurements, p.found, r.reads)
-				if len(name) == 0 {
-					continue
-				}
-
-				if all == nil {
-					all = map[string]telemetry.Verdict{}
-				}
-				all[string(name)] = telemetry.VerdictNormal
-			}
-		}
-	}
-
-	return all
-}
-
-// Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
-// that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
-func (m *Message) Alerts() (alerts []Alert, over bool) {
-	nobody := &register{evaluator: m.evaluator} // which follows no alarm
-	over = m.evaluate(nobody, telemetry.Position{})
-	if over {
-		m.evaluator.book.Counters.Over.Add(1)
-	}
-
-	return nobody.alerts, over
-}
-
 // An evaluation takes one measurement of an event through the rules of its part. The register's lock is held.
 type evaluation struct {
 	register  *register
@@ -244,13 +181,25 @@ type evaluation struct {
 	dated     rules.DeviceTime // of at
 
 	// As the rule sees it that is being evaluated.
-	sensor  string // whose measurement it is; empty: the device's own
-	damaged bool   // the event's body is: see telemetry.Found
+	sensor   string           // whose measurement it is; empty: the device's own
+	damaged  bool             // the event's body is: see telemetry.Found
+	excluded *rules.Condition // for which the rule does not look at it; nil if there is none
 
-	shown    notify.Shown // what messages show of it, once hasShown is true
+	shown    notify.Shown // see show
 	hasShown bool
 	over     bool // it reaches a limit
 	late     bool // an alarm of the device has seen a reading that was taken later
+}
+
+// about returns what the reading is of.
+func (v *evaluation) about() sensor.ID { return sensor.ID{Device: v.event.Device, Name: v.sensor} }
+
+// follows reports whether alarms of r are followed.
+func (v *evaluation) follows(r *rule) bool { return r.stateful && v.register.alarms != nil }
+
+// text returns the text that the measurement has at a name, "" if it has none.
+func (v *evaluation) text(name string) string {
+	return v.evaluator.book.Decoder.Text(v.part.measurements, v.element, name)
 }
 
 // evaluate takes the measurement through each rule: it changes the device's alarms, and takes readings to the receivers
@@ -265,6 +214,7 @@ func (v *evaluation) evaluate() {
 		}
 
 		v.damaged = look.Damaged
+		v.excluded = look.Excluded
 		v.sensor = ""
 		if len(r.Sensor) > 0 {
 			v.sensor = string(r.AppendSensor(nil, v.part.measurements, found, r.reads))
@@ -292,17 +242,6 @@ func (v *evaluation) evaluate() {
 	}
 }
 
-// about returns what the reading is of.
-func (v *evaluation) about() sensor.ID { return sensor.ID{Device: v.event.Device, Name: v.sensor} }
-
-// follows reports whether alarms of r are followed.
-func (v *evaluation) follows(r *rule) bool { return r.stateful && v.register.alarms != nil }
-
-// text returns the text that the measurement has at a name, "" if it has none.
-func (v *evaluation) text(name string) string {
-	return v.evaluator.book.Decoder.Text(v.part.measurements, v.element, name)
-}
-
 // apply takes a reading through the levels of one rule, the highest first. One that a condition excludes ends their alarms:
 // nobody would end them otherwise, because no reading is compared any more.
 func (v *evaluation) apply(r *rule, look *rules.Look) {
@@ -310,7 +249,7 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
 		c := look.Compare(l.place, v.part.found, r.reads)
-		c.Reached = c.Reached && look.Excluded == nil
+		c.Reached = c.Reached && v.excluded == nil
 		rd := delivery.Reading{
 			Value:    look.Value,
 			Limit:    c.Limit,
@@ -320,7 +259,7 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 			Taken:    v.at.Device,
 		}
 		var p passage
-		v.pass(&p, l, &rd, &c, look.Excluded)
+		v.pass(&p, l, &rd, &c)
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
 		//planted:late-tells-held-back p.outdated = p.outdated && !p.is.alertNext
@@ -373,9 +312,9 @@ func (p *passage) opened() bool {
 	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
 }
 
-// pass sets p, which is zero, to how the reading rd goes through l, which compares it as c, unless a condition excludes it. It
-// sets when rd and the first one of its alarm were taken. It does not look at higher levels, and changes nothing else.
-func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.Comparison, excluded *rules.Condition) {
+// pass sets p, which is zero, to how the reading rd goes through l, which compares it as c, and sets when rd and the first one
+// of its alarm were taken. It does not look at higher levels, and changes nothing else.
+func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.Comparison) {
 	p.breaching = c.Reached
 	if p.breaching {
 		v.over = true
@@ -404,7 +343,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	p.outdated = p.was.Outdates(v.at)
 	v.late = v.late || p.outdated
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
-	if excluded != nil && !p.outdated {
+	if v.excluded != nil && !p.outdated {
 		state = rules.State{}
 	}
 
@@ -418,7 +357,12 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	}
 
 	p.open = state.Phase == rules.Open
-	v.date(rd, cmp.Or(state.Since, p.was.Since))
+	if since := cmp.Or(state.Since, p.was.Since); since != (rules.Moment{}) {
+		var at int64
+		if at, rd.Since = v.at.By(since); at != v.at.Device { // both by one clock
+			rd.Taken = 0
+		}
+	}
 
 	switch {
 	case state.Phase == p.was.Phase:
@@ -426,19 +370,16 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	case state.Phase == rules.Normal:
 		p.is = alarm{due: p.was.due}
 		if p.was.Phase == rules.Open {
-			r := *rd
-			v.show()
-			r.Limit, r.More = c.Clear, v.more(l.own)
-			because := ""
-			if excluded != nil {
-				r.Limit = p.was.limit
-				because = excluded.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, excluded.Name))
+			due := &dueNotice{Notice: delivery.Notice{Reading: *rd, Log: v.register.logName}}
+			due.Reading.Limit = c.Clear
+			if shown := v.show(); shown != "" {
+				due.Reading.More = &delivery.More{Shown: shown}
 			}
-			p.is.due = v.register.recovery(l, p.was, &dueNotice{Notice: delivery.Notice{
-				Reading:  r,
-				Log:      v.register.logName,
-				Excluded: because,
-			}})
+			if v.excluded != nil {
+				due.Reading.Limit = p.was.limit
+				due.Excluded = v.excluded.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, v.excluded.Name))
+			}
+			p.is.due = v.register.recovery(l, p.was, due)
 		}
 	default:
 		p.is.State = state
@@ -452,18 +393,6 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 				p.is = p.is.sends(v.register.logName, rd.Sequence, rd.Element)
 			}
 		}
-	}
-}
-
-// date sets when rd and the first reading of its alarm, at since, were taken, both by one clock.
-func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
-	if since == (rules.Moment{}) {
-		return
-	}
-
-	var at int64
-	if at, rd.Since = v.at.By(since); at != v.at.Device {
-		rd.Taken = 0
 	}
 }
 
@@ -544,12 +473,22 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 	return p.receivers != 0
 }
 
+// mutes reports whether there are any mutes. It is cheaper than muted.
+func (ev *Evaluator) mutes() bool {
+	return len(ev.book.Rules.Mutes) > 0 || ev.book.Mutes != nil && len(ev.book.Mutes()) > 0
+}
+
+// muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
+func (ev *Evaluator) muted(s *rules.Subject) bool {
+	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes != nil && ev.book.Mutes().Match(s) }
+	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes != nil && ev.book.Mutes().Match(s)
+}
+
 // alert starts the alert of p about the reading rd. It sets one field after the other because a literal would be copied,
 // which costs a suppressed reading time.
 func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
-	v.show()
 	alert := &v.register.alert
-	alert.shown = v.shown
+	alert.shown = v.show()
 	alert.damaged = v.damaged
 	a := &alert.Alert
 	a.Key = p.key
@@ -566,7 +505,7 @@ func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
 
 	switch {
 	case p.key.Topic.Incidents:
-		v.register.alertGroup(a, v.more(p.key.Topic))
+		v.register.alertGroup(a, alert.More())
 	case v.register.out == nil:
 		v.register.alerts = append(v.register.alerts, *alert)
 	default:
@@ -574,10 +513,10 @@ func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
 	}
 }
 
-// show has v know what messages show of it, for when the measurement has gone.
-func (v *evaluation) show() {
-	if len(v.evaluator.book.Rules.Show) == 0 || v.hasShown {
-		return
+// show returns what messages show of the measurement, which is not there any more when they are sent.
+func (v *evaluation) show() notify.Shown {
+	if v.hasShown {
+		return v.shown
 	}
 
 	v.hasShown = true
@@ -586,21 +525,8 @@ func (v *evaluation) show() {
 			v.shown = v.shown.With(name, text)
 		}
 	}
-}
 
-// more returns what messages show of the measurement, and the device if devices share these; nil if that is
-// nothing.
-func (v *evaluation) more(t *delivery.Topic) *delivery.More {
-	m := delivery.More{Damaged: v.damaged, Shown: v.shown}
-	if t.Shared {
-		m.Of = v.about()
-	}
-
-	if m == (delivery.More{}) {
-		return nil
-	}
-
-	return &m
+	return v.shown
 }
 
 // An Alert is about a reading, and has what messages show of it.
@@ -623,4 +549,67 @@ func (a *Alert) More() *delivery.More {
 	}
 
 	return &m
+}
+
+// Borrow returns a Message for ev, to be given back.
+func (ev *Evaluator) Borrow() *Message { return ev.messages.Get().(*Message) }
+
+// GiveBack gives back what Borrow returned.
+func (ev *Evaluator) GiveBack(m *Message) {
+	m.event = nil
+	m.evaluation = evaluation{}
+	ev.messages.Put(m)
+}
+
+// Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.
+func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches bool) {
+	reason, reaches = m.look(e, func(*part, telemetry.Reason) bool { return true })
+	m.evaluator.book.Counters.Events[reason].Add(1)
+	return reason, reaches
+}
+
+// Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
+// that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
+func (m *Message) Alerts() (alerts []Alert, over bool) {
+	nobody := &register{evaluator: m.evaluator} // which follows no alarm
+	over = m.evaluate(nobody, telemetry.Position{})
+	if over {
+		m.evaluator.book.Counters.Over.Add(1)
+	}
+
+	return nobody.alerts, over
+}
+
+// Sensors returns the names of the sensors of whom rules look at a reading in the event, each with VerdictNormal; nil if
+// there is none. It is called after Alerts, or instead.
+func (m *Message) Sensors() map[string]telemetry.Verdict {
+	var all map[string]telemetry.Verdict
+	var name []byte
+	for i := range m.parts {
+		p := &m.parts[i]
+		if !slices.ContainsFunc(p.cut.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
+			continue
+		}
+
+		for j := range p.n {
+			p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
+			for _, r := range p.cut.rules {
+				if p.found[r.reads.Field].Reason != telemetry.ReasonOK || r.Look(p.found, r.reads).Excluded != nil {
+					continue
+				}
+
+				name = r.AppendSensor(name[:0], p.measurements, p.found, r.reads)
+				if len(name) == 0 {
+					continue
+				}
+
+				if all == nil {
+					all = map[string]telemetry.Verdict{}
+				}
+				all[string(name)] = telemetry.VerdictNormal
+			}
+		}
+	}
+
+	return all
 }

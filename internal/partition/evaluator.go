@@ -161,17 +161,6 @@ func (ev *Evaluator) wanting(l *level) (receivers uint32) {
 	return receivers
 }
 
-// mutes reports whether there are any mutes. It is cheaper than muted.
-func (ev *Evaluator) mutes() bool {
-	return len(ev.book.Rules.Mutes) > 0 || ev.book.Mutes != nil && len(ev.book.Mutes()) > 0
-}
-
-// muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
-func (ev *Evaluator) muted(s *rules.Subject) bool {
-	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes != nil && ev.book.Mutes().Match(s) }
-	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes != nil && ev.book.Mutes().Match(s)
-}
-
 // A rule is one of Rulebook.Rules as an Evaluator uses it.
 type rule struct {
 	*rules.Rule

@@ -9,7 +9,6 @@ import (
 	"alertworker/internal/incident"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
-	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
@@ -71,14 +70,6 @@ func (l *level) groupKey(value string) delivery.Key {
 	return delivery.Key{About: sensor.Of(value), Topic: l.shared}
 }
 
-// member returns the value that k shares with other members of an incident; empty if it is none.
-func (k alarm) member() string {
-	if k.Phase != rules.Open || k.unsaved != nil {
-		return ""
-	}
-	return k.group
-}
-
 // of returns the group as its record names it.
 func (g *group) of() incident.Group {
 	return incident.Group{
@@ -115,22 +106,6 @@ func (reg *register) groupOf(l *level, value string) *group {
 // mayJoin reports whether an alarm of l may be a member of the group of a value.
 func (reg *register) mayJoin(l *level, value string) bool {
 	return value != "" && len(value) <= incident.MaxValue && (len(reg.groups) < maxGroups || reg.groups[l.groupKey(value)] != nil)
-}
-
-// regroup counts an alarm that has become another among the members of its group. The caller holds reg.mu.
-func (reg *register) regroup(key alarmKey, was, is alarm) {
-	left, joined := was.member(), is.member()
-	if left == joined {
-		return
-	}
-
-	if left != "" {
-		reg.leave(reg.groupOf(key.level, left), key.about)
-	}
-
-	if joined != "" {
-		reg.join(reg.groupOf(key.level, joined), key.about, is.Since.Hub)
-	}
 }
 
 // join adds a member, whose alarm began at a time, in Unix µs.

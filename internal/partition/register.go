@@ -160,6 +160,22 @@ func (reg *register) become(key alarmKey, next alarm) {
 	reg.give(key)
 }
 
+// regroup counts an alarm that has become another among the members of its group. The caller holds reg.mu.
+func (reg *register) regroup(key alarmKey, was, is alarm) {
+	left, joined := was.member(), is.member()
+	if left == joined {
+		return
+	}
+
+	if left != "" {
+		reg.leave(reg.groupOf(key.level, left), key.about)
+	}
+
+	if joined != "" {
+		reg.join(reg.groupOf(key.level, joined), key.about, is.Since.Hub)
+	}
+}
+
 // give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
 // reg.mu.
 func (reg *register) give(key alarmKey) {
