@@ -187,13 +187,6 @@ func (r *receiver) notify(ctx context.Context, g *group, probe bool, sent []*del
 		} else if len(sent) == 1 { // else it may be because of another one
 			r.shortfall.reject(now, sent[0].subject.About.Device, failure)
 		}
-
-		for _, q := range r.queues { // what failed waits like any other
-			for q.lines[awaitsReceiver].Len() > 0 {
-				d := q.lines[awaitsReceiver].first()
-				q.move(d, pausing, d.wait, d.key)
-			}
-		}
 	case failure.Limited:
 		r.shortfall.fail(now, failure)
 	default:

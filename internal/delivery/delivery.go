@@ -19,8 +19,7 @@ import (
 //	ready          its turn                                  attempting
 //	pausing        the time of the next attempt              ready
 //	awaitsWindow   the last alert's window to end            ready; recoveries only
-//	awaitsReceiver the same as pausing: the receiver has     attempting; pausing once the receiver answers
-//	               not answered since the last one failed
+//	awaitsReceiver the same: the last attempt failed         attempting
 //	givenUp        its dead letter to be composed, unless    attempting
 //	               another replica has sent it, and kept
 //	attempting     the attempt to end                        what the attempt says, or the end

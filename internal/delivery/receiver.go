@@ -221,16 +221,17 @@ func (r *receiver) probed() bool { return r.breaker.probed() || r.store.probed()
 //
 // While the receiver or the store seems to be down only probes go: see breaker.
 func (r *receiver) next(now time.Duration) (*queue, state) {
-	fresh, again := r.first(ready), r.first(awaitsReceiver)
-	if again != nil && !again.isDue(awaitsReceiver, now) {
-		again = nil
+	probed := r.probed()
+	//planted:probes-go-together if probed && now < r.nextProbe()
+	if probed && (r.probing || now < r.nextProbe()) {
+		return nil, 0
 	}
 
-	switch probed := r.probed(); {
-	//planted:probes-go-together case fresh == nil && again == nil, probed && now < r.nextProbe()
-	case fresh == nil && again == nil, probed && (r.probing || now < r.nextProbe()):
-		return nil, 0
-	case again == nil, fresh != nil && (probed || fresh.lines[ready].first().turn() <= again.lines[awaitsReceiver].first().turn()):
+	fresh, again := r.first(ready), r.first(awaitsReceiver)
+	switch {
+	case again == nil || !again.isDue(awaitsReceiver, now):
+		return fresh, ready
+	case fresh != nil && (probed || fresh.lines[ready].first().turn() <= again.lines[awaitsReceiver].first().turn()):
 		return fresh, ready
 	}
 
@@ -377,9 +378,9 @@ func (r *receiver) askAgain() {
 	now := r.dispatcher.now()
 	r.pace.Retry(now)
 	r.breaker.next, r.breaker.nextNew = min(r.breaker.next, now), min(r.breaker.nextNew, now)
-	if q := r.first(awaitsReceiver); q != nil && !q.isDue(awaitsReceiver, now) {
+	if q := r.first(awaitsReceiver); q != nil {
 		d := q.lines[awaitsReceiver].first()
-		q.move(d, awaitsReceiver, d.wait, int64(now))
+		q.move(d, awaitsReceiver, d.wait, min(d.key, int64(now)))
 	}
 
 	r.dispatch()
