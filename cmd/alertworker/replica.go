@@ -172,7 +172,7 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 		var taken delivery.Turns // nil if people do not read what it gets
 		if to.Limits.People {
 			name := groupName(c) + "/turns/" + to.ID
-			taken = &turns.Turns{Store: shared, Name: name, Nearest: pace.NearestOfAll, Farthest: pace.Farthest}
+			taken = &turns.Turns{Store: shared, Name: name, Nearest: pace.Nearest, Farthest: pace.Farthest}
 		}
 
 		observed := notify.Observe(

@@ -20,9 +20,12 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
+	"alertworker/internal/records"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/turns"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,9 +44,9 @@ type replica struct {
 	config    delivery.Config
 	store     lease.Store
 	window    time.Duration
-	timeout   time.Duration // of a message
-	waiting   int           // how many alerts may wait, if not zero
-	turns     delivery.Turns
+	timeout   time.Duration  // of a message
+	waiting   int            // how many alerts may wait, if not zero
+	turns     delivery.Turns // nil: this replica is alone, and has turns of its own
 	receivers []*receiver
 	dead      *deadLetters
 	stats     *delivery.Stats
@@ -96,8 +99,12 @@ func (s *replica) topic(name string, change func(*delivery.Topic)) *delivery.Top
 func (s *replica) begin() *delivery.Dispatcher {
 	if s.dispatcher == nil {
 		for i, r := range s.receivers {
+			taken := s.turns
+			if taken == nil && r.limits.People {
+				taken = &turns.Turns{Store: &records.Memory{}, Name: fmt.Sprint("turns/", i), Nearest: pace.Nearest, Farthest: pace.Farthest}
+			}
 			s.config.Receivers = append(s.config.Receivers, delivery.Receiver{
-				ID: fmt.Sprint("receiver", i), Name: fmt.Sprintf("receiver%d.example", i), Limits: r.limits, Notifier: r, Turns: s.turns,
+				ID: fmt.Sprint("receiver", i), Name: fmt.Sprintf("receiver%d.example", i), Limits: r.limits, Notifier: r, Turns: taken,
 			})
 		}
 		s.dispatcher = delivery.New(s.config)

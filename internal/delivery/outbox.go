@@ -79,7 +79,7 @@ func New(c Config) *Dispatcher {
 			to:         r,
 			dispatcher: dp,
 			index:      i,
-			pace:       pace.New(r.Limits),
+			pace:       pace.New(r.Limits.Rate),
 			turn:       turn{used: -pace.Farthest},
 		})
 	}

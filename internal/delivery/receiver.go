@@ -135,13 +135,12 @@ type chosen struct {
 
 // start starts the next message, if one may go now.
 func (r *receiver) start(now time.Duration) bool {
-	full := r.full()
-	if r.messages >= r.places() || r.pace.Next(full) > now {
+	if r.messages >= r.places() || r.pace.Next() > now {
 		return false
 	}
 
 	q, from := r.next(now)
-	if q == nil || !r.hasTurn(q, now, full) {
+	if q == nil || !r.hasTurn(q, now) {
 		return false
 	}
 
@@ -165,7 +164,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.sending += len(together)
 	r.trying += len(together)
 	r.probing = r.probing || probe
-	r.pace.Begin(now, full)
+	r.pace.Begin(now)
 	r.turn.taken, r.turn.waits, r.turn.used = false, false, now
 
 	for _, c := range together {
@@ -304,7 +303,7 @@ func (r *receiver) setTimer(now time.Duration) {
 	at(r.store.next)
 	if slices.ContainsFunc(r.queues, func(q *queue) bool { return q.waiting() > 0 }) {
 		at(r.looked + lookEvery)
-		at(r.pace.Next(r.full()))
+		at(r.pace.Next())
 		at(r.turn.next)
 		at(r.turn.since + pace.Farthest)
 	}
@@ -407,10 +406,10 @@ type turn struct {
 // hasTurn reports whether the next message, whose first delivery is q's, may go as far as other replicas are
 // concerned. If that is not known it is asked for. A message that is full, or a probe of a receiver that is down, waits
 // for nobody, and none waits for longer than the longest pause.
-func (r *receiver) hasTurn(q *queue, now time.Duration, full bool) bool {
+func (r *receiver) hasTurn(q *queue, now time.Duration) bool {
 	t := &r.turn
 	switch {
-	case r.to.Turns == nil, full, r.probed(), t.taken && now-t.at < turnLasts, t.waits && now-t.since >= pace.Farthest:
+	case r.to.Turns == nil, r.full(), r.probed(), t.taken && now-t.at < turnLasts, t.waits && now-t.since >= pace.Farthest:
 		return true
 	case !t.waits:
 		t.waits, t.since = true, now

@@ -186,10 +186,10 @@ func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error)
 		now, isFree := r.dispatcher.now(), false
 		if o, down := r.outage(); down || r.probed() {
 			err = cmp.Or(o.last, errDown)
-		} else if r.messages < r.places() && r.pace.Next(true) <= now && !slices.ContainsFunc(r.queues, (*queue).mayGo) {
+		} else if r.messages < r.places() && r.pace.Next() <= now && !slices.ContainsFunc(r.queues, (*queue).mayGo) {
 			isFree = true
 			r.messages++
-			r.pace.Begin(now, true)
+			r.pace.Begin(now)
 		}
 		r.mu.Unlock()
 

@@ -195,7 +195,7 @@ func TestStormForPeopleOfThreeReplicas(t *testing.T) {
 				var owners []*owner
 				for i := range 3 {
 					of := newReplicaOn(t, store, r)
-					of.turns = &turns.Turns{Store: shared, Name: "turns/r", Nearest: pace.NearestOfAll, Farthest: pace.Farthest}
+					of.turns = &turns.Turns{Store: shared, Name: "turns/r", Nearest: pace.Nearest, Farthest: pace.Farthest}
 					if tt.alone {
 						of.turns = unreachable{}
 					}
@@ -228,6 +228,25 @@ func TestStormForPeopleOfThreeReplicas(t *testing.T) {
 	}
 }
 
+// Without turns, as dead letters are replayed, what is there at once is few messages, also at a service without a rate.
+func TestWithoutTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const devices = 250
+		s := &service{latency: 100 * time.Millisecond}
+		r := &receiver{limits: notify.Limits{Batch: 100}, answer: s.answer}
+		of := newReplica(t, r)
+		p := of.open("0")
+		defer of.end()
+		for i := range devices {
+			p.hot(fmt.Sprint("truck-", i))
+		}
+		pass(time.Minute)
+		if told := len(r.alerts("")); told != devices || s.messages > 4 || r.most != 1 {
+			t.Errorf("%d of %d devices in %d messages, %d at a time", told, devices, s.messages, r.most)
+		}
+	})
+}
+
 // A lone alert goes at once, and so does the next one after a quiet time.
 func TestLoneAlertForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +255,7 @@ func TestLoneAlertForPeople(t *testing.T) {
 		p := of.open("0")
 		defer of.end()
 
-		for i, quiet := range []time.Duration{2 * time.Second, 2 * time.Second, 40 * time.Second, time.Hour} {
+		for i, quiet := range []time.Duration{10 * time.Second, 10 * time.Second, 40 * time.Second, time.Hour} {
 			device := fmt.Sprint("truck-", i)
 			p.hot(device)
 			synctest.Wait()
@@ -286,7 +305,7 @@ func TestWhatIsReadyGoesTogether(t *testing.T) {
 		if got := len(r.alerts("")); got != 1 {
 			t.Errorf("%d alerts within a second, want 1", got)
 		}
-		pass(time.Second)
+		pass(10 * time.Second)
 		if got := len(r.alerts("")); got != 21 || s.messages != 2 || s.refused != 0 {
 			t.Errorf("%d alerts in %d messages, %d refused; want 21 in 2", got, s.messages, s.refused)
 		}

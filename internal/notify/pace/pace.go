@@ -15,9 +15,9 @@ import (
 	"alertworker/internal/notify"
 )
 
-// From one message that people read to the next: Nearest, and twice as long each time, up to Farthest. NearestOfAll is
-// Nearest from one replica's message to another's.
-const Nearest, NearestOfAll, Farthest = time.Second, 4 * time.Second, 30 * time.Second
+// From one message that people read to the next: Nearest, and twice as long each time, up to Farthest. Replicas keep to
+// that together: see package turns.
+const Nearest, Farthest = 4 * time.Second, 30 * time.Second
 
 const (
 	slowest  = 1.0 / 60 // messages a second, below which no refusal takes a rate
@@ -40,15 +40,9 @@ const (
 // safe for concurrent use.
 type Pace struct {
 	documented notify.Rate
-	people     bool
 
 	next time.Duration // when the next message may go, by the rate, if there was no burst
 	wait time.Duration // until then nothing goes
-
-	distance time.Duration // after the last message that was taken, for people
-	apart    time.Duration // the end of that
-	calm     bool          // before the last Begin nothing had come for as long as distance
-	full     bool          // the message that began then was
 
 	rate     float64       // messages a second, while something is learned; else 0
 	ceiling  float64       // that was refused
@@ -62,10 +56,8 @@ type Pace struct {
 	taken, had int           // messages taken in it, and in the one before
 }
 
-// New returns the Pace of a receiver that wants to be used as limits say.
-func New(limits notify.Limits) *Pace {
-	return &Pace{documented: limits.Rate, people: limits.People, refused: -1}
-}
+// New returns the Pace of a receiver whose service documents a rate; the zero Rate: none.
+func New(documented notify.Rate) *Pace { return &Pace{documented: documented, refused: -1} }
 
 // every is the time from one message to the next, 0 if there is no rate.
 func (p *Pace) every() time.Duration {
@@ -75,25 +67,18 @@ func (p *Pace) every() time.Duration {
 	return p.documented.Every
 }
 
-// Next returns the earliest time at which a message may go, which may have passed. A full message has no room for
-// what comes meanwhile.
-func (p *Pace) Next(full bool) time.Duration {
+// Next returns the earliest time at which a message may go, which may have passed.
+func (p *Pace) Next() time.Duration {
 	at := p.next
 	if p.rate == 0 && p.documented.Burst > 1 {
 		at -= time.Duration(p.documented.Burst-1) * p.documented.Every
 	}
 
-	if !full {
-		at = max(at, p.apart)
-	}
-
 	return max(at, p.wait)
 }
 
-// Begin records that a message, which may be full, goes now.
-func (p *Pace) Begin(now time.Duration, full bool) {
-	p.calm = now-p.Next(false) >= p.distance
-	p.full = full
+// Begin records that a message goes now.
+func (p *Pace) Begin(now time.Duration) {
 	if every := p.every(); every > 0 {
 		p.next = max(p.next, now) + every
 	}
@@ -125,14 +110,6 @@ func (p *Pace) Taken(now time.Duration) {
 	oneByOne := p.rate > 0 || p.documented.Burst <= 1
 	if every := p.every(); every > 0 && oneByOne {
 		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after
-	}
-
-	if p.people && !p.full {
-		p.distance = min(2*p.distance, Farthest)
-		if p.calm {
-			p.distance = Nearest
-		}
-		p.apart = now + p.distance
 	}
 
 	p.roll(now)

@@ -45,8 +45,8 @@ func send(p *pace.Pace, s *service, places int, latency, retryAfter, lasts time.
 				p.Refused(now, m.began, retryAfter)
 			}
 		}
-		for len(underWay) < p.Places(places) && p.Next(true) <= now {
-			p.Begin(now, true)
+		for len(underWay) < p.Places(places) && p.Next() <= now {
+			p.Begin(now)
 			underWay = append(underWay, message{now, now + latency})
 		}
 	}
@@ -72,7 +72,7 @@ func TestPace(t *testing.T) {
 		{"once an hour ago", notify.Rate{}, service{every: time.Minute, burst: 1}, 4, 10 * time.Second, time.Hour, 30, 100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			taken, refused := send(pace.New(notify.Limits{Rate: tt.documented}), &tt.real, tt.places, 50*time.Millisecond, tt.retryAfter, tt.lasts)
+			taken, refused := send(pace.New(tt.documented), &tt.real, tt.places, 50*time.Millisecond, tt.retryAfter, tt.lasts)
 			t.Logf("%d taken, %d refused", taken, refused)
 			if taken < tt.least || refused > tt.mostRefused {
 				t.Errorf("%d taken, want %d; %d refused, want %d at most", taken, tt.least, refused, tt.mostRefused)
@@ -83,11 +83,11 @@ func TestPace(t *testing.T) {
 
 // One answer with Retry-After, such as of a proxy that is restarted, costs minutes of pace at most.
 func TestForgets(t *testing.T) {
-	p := pace.New(notify.Limits{})
-	p.Begin(0, true)
+	p := pace.New(notify.Rate{})
+	p.Begin(0)
 	p.Refused(time.Second, 0, 5*time.Second)
-	if !p.Learned() || p.Next(true) != 6*time.Second || p.Places(64) != 1 || p.Rate() != 0.5 {
-		t.Fatalf("learned %v, next %v, places %d, rate %v", p.Learned(), p.Next(true), p.Places(64), p.Rate())
+	if !p.Learned() || p.Next() != 6*time.Second || p.Places(64) != 1 || p.Rate() != 0.5 {
+		t.Fatalf("learned %v, next %v, places %d, rate %v", p.Learned(), p.Next(), p.Places(64), p.Rate())
 	}
 	if p.Stuck() {
 		t.Error("it takes nothing")
@@ -99,14 +99,14 @@ func TestForgets(t *testing.T) {
 
 // A receiver that refuses all is not one that takes less.
 func TestStuck(t *testing.T) {
-	p := pace.New(notify.Limits{})
+	p := pace.New(notify.Rate{})
 	at := time.Second
 	for range 4 {
 		if p.Stuck() {
 			t.Error("too early")
 		}
-		at = max(at, p.Next(true)) + time.Millisecond
-		p.Begin(at, true)
+		at = max(at, p.Next()) + time.Millisecond
+		p.Begin(at)
 		p.Refused(at+time.Millisecond, at, 10*time.Second)
 	}
 	if !p.Stuck() {
@@ -121,14 +121,14 @@ func TestStuck(t *testing.T) {
 // A receiver that takes nothing is known within 30 s, whatever pause it asks for.
 func TestStuckIsKnownSoon(t *testing.T) {
 	for _, asks := range []time.Duration{0, 10 * time.Second, 29 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, time.Hour} {
-		p, now := pace.New(notify.Limits{}), time.Second
+		p, now := pace.New(notify.Rate{}), time.Second
 		for {
-			p.Begin(now, false)
+			p.Begin(now)
 			p.Refused(now, now, asks)
 			if p.Stuck() {
 				break
 			}
-			now = p.Next(false)
+			now = p.Next()
 		}
 		if took, most := now-time.Second, max(30*time.Second, 2*asks); took > most || asks >= 30*time.Second && took > 30*time.Second {
 			t.Errorf("Retry-After %v: known after %v", asks, took)
@@ -138,28 +138,28 @@ func TestStuckIsKnownSoon(t *testing.T) {
 
 // A wait that is over for others is over here too.
 func TestRetry(t *testing.T) {
-	p := pace.New(notify.Limits{})
-	p.Begin(0, true)
+	p := pace.New(notify.Rate{})
+	p.Begin(0)
 	p.Refused(time.Second, 0, time.Hour)
 	p.Retry(time.Minute)
-	if p.Next(true) != time.Minute || p.Waits() != time.Minute || p.Places(64) != 1 {
-		t.Errorf("next at %v, waits until %v, %d places", p.Next(true), p.Waits(), p.Places(64))
+	if p.Next() != time.Minute || p.Waits() != time.Minute || p.Places(64) != 1 {
+		t.Errorf("next at %v, waits until %v, %d places", p.Next(), p.Waits(), p.Places(64))
 	}
 }
 
 // An outage that a receiver calls overload, as with 503, says nothing about how much it takes when it is over.
 func TestOutage(t *testing.T) {
-	p := pace.New(notify.Limits{})
+	p := pace.New(notify.Rate{})
 	at := time.Duration(0)
 	for range 100 {
 		at += 100 * time.Millisecond
-		p.Begin(at, true)
+		p.Begin(at)
 		p.Taken(at)
 	}
 
 	for range 8 {
-		at = max(at, p.Next(true)) + time.Millisecond
-		p.Begin(at, true)
+		at = max(at, p.Next()) + time.Millisecond
+		p.Begin(at)
 		p.Refused(at, at, 0)
 	}
 
@@ -172,19 +172,19 @@ func TestOutage(t *testing.T) {
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		every := time.Duration(rapid.IntRange(0, 5).Draw(t, "every")) * time.Second
-		p := pace.New(notify.Limits{Rate: notify.Rate{Every: every}})
+		p := pace.New(notify.Rate{Every: every})
 		var now, waits, last time.Duration
 		last = -time.Hour
 		rapid.IntRange(1, 300).Draw(t, "n")
 		for range rapid.IntRange(1, 100).Draw(t, "messages") {
 			now += time.Duration(rapid.IntRange(0, 100_000).Draw(t, "pause")) * time.Millisecond
-			next := max(p.Next(true), now)
+			next := max(p.Next(), now)
 			if next < waits || next < last+every || next > now+time.Hour+time.Minute || p.Places(8) < 1 {
 				t.Fatalf("at %v the next may go at %v; waits until %v, the last went at %v", now, next, waits, last)
 			}
 			now = next
 			last = now
-			p.Begin(now, true)
+			p.Begin(now)
 			ends := now + time.Duration(rapid.IntRange(0, 10_000).Draw(t, "latency"))*time.Millisecond
 			if rapid.Bool().Draw(t, "taken") {
 				p.Taken(ends)
@@ -200,80 +200,10 @@ func TestBounds(t *testing.T) {
 
 // A message that was on its way before a refusal, and is refused after another one was taken, asks for the first pause.
 func TestRefusedAfterTaken(t *testing.T) {
-	p := pace.New(notify.Limits{})
+	p := pace.New(notify.Rate{})
 	p.Refused(2*time.Second, time.Second, 0)
 	p.Taken(3 * time.Second)
 	p.Refused(4*time.Second, time.Second, 0)
-}
-
-// What people read comes at once, and then at distances that double up to 30 s while more keeps coming. A message
-// that has no room waits for none of it, and after a quiet time the next one comes at once.
-func TestDistances(t *testing.T) {
-	p := pace.New(notify.Limits{People: true, Batch: 100})
-	now := time.Hour
-	send := func(full bool) (waited time.Duration) {
-		at := max(p.Next(full), now)
-		waited, now = at-now, at
-		p.Begin(now, full)
-		now += 100 * time.Millisecond
-		p.Taken(now)
-		return waited
-	}
-
-	for _, want := range []time.Duration{0, 1, 2, 4, 8, 16, 30, 30} {
-		if waited := send(false); waited != want*time.Second {
-			t.Fatalf("it waits %v, want %d s", waited, want)
-		}
-	}
-	if waited := send(true); waited != 0 {
-		t.Errorf("a full message waits %v", waited)
-	}
-	if waited := send(false); waited >= 30*time.Second {
-		t.Errorf("after a full message it waits %v more", waited)
-	}
-
-	now += 59 * time.Second // not quite as long as the distance, after it
-	if waited := send(false); waited != 0 {
-		t.Errorf("it waits %v after a minute", waited)
-	}
-	if waited := send(false); waited != 30*time.Second {
-		t.Errorf("it waits %v, want still 30 s", waited)
-	}
-
-	now += time.Minute
-	for _, want := range []time.Duration{0, 1, 2} {
-		if waited := send(false); waited != want*time.Second {
-			t.Errorf("after a quiet time it waits %v, want %d s", waited, want)
-		}
-	}
-}
-
-// Nobody has read a message that did not go, or that failed; and a wait that the receiver asked for is no quiet time.
-func TestDistanceIsOfMessagesThatWereRead(t *testing.T) {
-	p := pace.New(notify.Limits{People: true, Batch: 100})
-	for range 5 {
-		p.Begin(time.Hour, false)
-		p.Cancel()
-		p.Begin(time.Hour, false) // and it fails
-	}
-	if next := p.Next(false); next > time.Hour {
-		t.Errorf("the first message waits %v", next-time.Hour)
-	}
-
-	p.Taken(time.Hour) // the distance is 1 s
-	p.Begin(time.Hour+time.Second, false)
-	p.Taken(time.Hour + time.Second) // 2 s
-	p.Begin(time.Hour+3*time.Second, false)
-	p.Refused(time.Hour+3*time.Second, time.Hour+3*time.Second, time.Minute)
-	at := p.Next(false)
-	if waits := at - time.Hour; waits != 63*time.Second {
-		t.Fatalf("it waits %v", waits)
-	}
-	p.Begin(at, false)
-	p.Taken(at)
-	if distance := p.Next(false) - at; distance != 4*time.Second {
-		t.Errorf("the distance after the wait is %v, want 4 s", distance)
-	}
 }
 
 // What a receiver takes, or refuses for good, ends its refusals for rate; that it fails says nothing of its pace.
@@ -288,11 +218,11 @@ func TestAnswered(t *testing.T) {
 		"failed":  {&notify.Error{Untaken: true}, true},
 		"limited": {limited, true},
 	} {
-		p := pace.New(notify.Limits{})
+		p := pace.New(notify.Rate{})
 		now := time.Second
 		for range 4 {
 			p.Answered(now, now, limited)
-			now = p.Next(true)
+			now = p.Next()
 		}
 		if !p.Stuck() || p.Waits() != now {
 			t.Fatalf("four refusals: stuck %t, waits until %v", p.Stuck(), p.Waits())

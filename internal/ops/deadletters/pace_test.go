@@ -93,6 +93,7 @@ func TestBacklog(t *testing.T) {
 		refused int
 	}{
 		"together":     {service{every: time.Second}, slack, letters, 4 * time.Minute, 0},
+		"mail":         {service{}, notify.Limits{People: true, Batch: 100}, letters, time.Minute, 0},
 		"one by one":   {service{every: time.Second / 2}, notify.Limits{Rate: notify.Rate{Every: time.Second / 2}}, letters, time.Hour, 0},
 		"unknown rate": {service{every: time.Second / 2}, notify.Limits{}, letters, 4 * time.Hour, 400},
 		"down":         {service{down: true}, slack, 0, 5 * time.Minute, 4},
@@ -119,6 +120,9 @@ func TestBacklog(t *testing.T) {
 				t.Logf("%d delivered in %v, in %d messages, %d refused", r.Delivered, took, s.messages, s.refused)
 				if r.Delivered != test.want || r.Failed != letters-test.want || replayed() != test.want || took > test.within || s.refused > test.refused {
 					t.Errorf("%d delivered, %d not, %d kept as replayed, in %v, %d refused", r.Delivered, r.Failed, replayed(), took, s.refused)
+				}
+				if test.limits.Batch > 1 && s.messages > 2*pages+100 { // one message was refused: each of its letters goes by itself
+					t.Errorf("%d messages for %d pages", s.messages, pages)
 				}
 				for device, n := range s.alerts {
 					if n != 1 {
