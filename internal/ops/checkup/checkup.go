@@ -506,7 +506,9 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	}
 
 	for _, partition := range slices.Sorted(maps.Keys(unreadable)) {
-		return "", unreadable[partition]
+		const text = "%s is not a checkpoint: its metadata has no number: the worker reads partition %s from its earliest event, and " +
+			"replaces it: if it is another program's, name another container in CHECKPOINT_CONTAINER"
+		return "", fmt.Errorf(text, groupOf(c).Checkpoint(partition), partition)
 	}
 
 	progress := humanize.Count(len(written), "checkpoint")

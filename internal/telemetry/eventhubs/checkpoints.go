@@ -64,53 +64,48 @@ func (c StoredCheckpoint) Values() map[string]string {
 	return values
 }
 
-// parseCheckpoint reads a record; its error is an *UnreadableError. Other tools may write no offset. A time that cannot
-// be parsed is as good as none.
-func parseCheckpoint(r records.Record) (c StoredCheckpoint, err error) {
+// unreadable is the generation of a record that has a checkpoint's name and no number: that of no hub, so that its
+// partition starts over.
+const unreadable = "unreadable"
+
+// parseCheckpoint reads a record. Other tools may write no offset. A time that cannot be parsed is as good as none.
+func parseCheckpoint(r records.Record) StoredCheckpoint {
+	c := StoredCheckpoint{etag: r.ETag}
+	var err error
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
-		return StoredCheckpoint{}, &UnreadableError{r.Name}
+		c.Generation = unreadable
+		return c
 	}
 
 	c.Offset = r.Values[offsetValue]
 	c.Time, _ = time.Parse(time.RFC3339, r.Values[timeValue])
 	c.Generation = r.Values[generationValue]
 	c.Ledger = r.Values[ledgerValue]
-	c.etag = r.ETag
 
-	return c, nil
+	return c
 }
 
-// An UnreadableError is a record with a checkpoint's name that is not a checkpoint.
-type UnreadableError struct{ Name string }
-
-func (e *UnreadableError) Error() string {
-	const text = "%s is not a checkpoint: its metadata has no number %s: remove it; until then this partition has no " +
-		"checkpoint and is read from its earliest event at every start"
-	return fmt.Sprintf(text, e.Name, sequenceValue)
-}
-
-// ReadCheckpoints returns the checkpoints of g by partition, and why those that
-// cannot be read cannot, each an *UnreadableError.
+// ReadCheckpoints returns the checkpoints of g by partition, and apart from them those that cannot be read.
 func ReadCheckpoints(
 	ctx context.Context, store records.Store, g Group,
-) (readable map[string]StoredCheckpoint, unreadable map[string]error, err error) {
+) (readable, rest map[string]StoredCheckpoint, err error) {
 	prefix := g.Checkpoint("")
 	all, err := records.All(ctx, store, prefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("checkpoint store: %w", err)
 	}
 
-	readable, unreadable = map[string]StoredCheckpoint{}, map[string]error{}
+	readable, rest = map[string]StoredCheckpoint{}, map[string]StoredCheckpoint{}
 	for _, r := range all {
 		partition := strings.TrimPrefix(r.Name, prefix)
-		if c, err := parseCheckpoint(r); err != nil {
-			unreadable[partition] = err
+		if c := parseCheckpoint(r); c.Generation == unreadable {
+			rest[partition] = c
 		} else {
 			readable[partition] = c
 		}
 	}
 
-	return readable, unreadable, nil
+	return readable, rest, nil
 }
 
 // checkpoints are those of one consumer group, for one generation of the hub: reading
@@ -154,7 +149,7 @@ func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckp
 		return StoredCheckpoint{}, fmt.Errorf("checkpoint store: %w", err)
 	}
 
-	return parseCheckpoint(r)
+	return parseCheckpoint(r), nil
 }
 
 // write replaces before by c; a zero before stands for no checkpoint.

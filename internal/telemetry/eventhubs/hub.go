@@ -190,9 +190,6 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 
 	c, err := h.checkpoints.read(ctx, id)
 	switch {
-	case errors.As(err, new(*UnreadableError)):
-		p.over = true
-
 	case err != nil:
 		return nil, err
 

@@ -34,33 +34,39 @@ type startPlan struct {
 	partitions []string
 	ends       map[string]azeventhubs.PartitionProperties // if the start depends on them
 
-	checkpoints map[string]StoredCheckpoint
-	unreadable  map[string]error
+	checkpoints map[string]StoredCheckpoint // also those that cannot be read
 
 	positions map[string]Start // of partitions that start over
 	others    Start            // of all others, and of those that the hub gets later
 }
 
+// allCheckpoints returns those of a consumer group that there are now, also those that cannot be read.
+func (s *Source) allCheckpoints(ctx context.Context, g Group) (map[string]StoredCheckpoint, error) {
+	all, others, err := ReadCheckpoints(ctx, s.config.Records, g)
+	maps.Copy(all, others)
+	return all, err
+}
+
 // load reads the checkpoints that there are now.
 func (plan *startPlan) load(ctx context.Context) (err error) {
-	plan.checkpoints, plan.unreadable, err = ReadCheckpoints(ctx, plan.store.store, plan.store.group)
+	plan.checkpoints, err = plan.source.allCheckpoints(ctx, plan.store.group)
 	return err
 }
 
-// missing returns the partitions that have no checkpoint, not even an unreadable one.
+// missing returns the partitions that have no checkpoint.
 func (plan *startPlan) missing() []string {
 	return slices.DeleteFunc(slices.Clone(plan.partitions), func(id string) bool {
 		_, ok := plan.checkpoints[id]
-		return ok || plan.unreadable[id] != nil
+		return ok
 	})
 }
 
 // isFirst reports whether the consumer group begins at the latest events.
 func (plan *startPlan) isFirst() bool {
-	return plan.source.config.Start == (Start{}) && len(plan.checkpoints)+len(plan.unreadable) == 0
+	return plan.source.config.Start == (Start{}) && len(plan.checkpoints) == 0
 }
 
-// ofOthers returns the checkpoints of another hub of this name.
+// ofOthers returns the checkpoints of another hub of this name, and those that cannot be read.
 func (plan *startPlan) ofOthers() map[string]StoredCheckpoint {
 	others := maps.Clone(plan.checkpoints)
 	maps.DeleteFunc(others, func(id string, c StoredCheckpoint) bool { return !plan.store.ofOtherHub(id, c) })
@@ -142,13 +148,14 @@ func (plan *startPlan) decide(ctx context.Context, at endpoint) (err error) {
 		}
 	}
 
-	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
-		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
-		plan.positions[id] = Start{Earliest: true}
-	}
-
 	others := plan.ofOthers()
-	const why = "the checkpoints are of another hub of this name, which was deleted or failed over"
+	for id, c := range others {
+		if c.Generation == unreadable {
+			s.log.Error("a checkpoint cannot be read, because it has no number "+sequenceValue+": the next one replaces it",
+				zap.String("partition", id), zap.String("name", plan.store.group.Checkpoint(id)))
+		}
+	}
+	const why = "checkpoints are of another hub of this name, which was deleted or failed over, or cannot be read"
 	if err := plan.startOver(ctx, slices.Collect(maps.Keys(others)), resumeTime(others), why); err != nil {
 		return err
 	}
@@ -188,27 +195,19 @@ func (plan *startPlan) decide(ctx context.Context, at endpoint) (err error) {
 // askEnds asks the hub where its partitions end, after the checkpoints were read, so that in one hub no end is behind
 // one. It notes which checkpoints are beyond their end.
 func (plan *startPlan) askEnds(ctx context.Context) error {
-	for range 2 {
-		state, err := plan.source.query(ctx, toRead, every)
-		if err = cmp.Or(err, state.unanswered); err != nil {
-			return err
-		}
-		if state.generation() != plan.store.generation {
-			return errAnotherHub
-		}
+	state, err := plan.source.query(ctx, toRead, every)
+	if err = cmp.Or(err, state.unanswered); err != nil {
+		return err
+	}
+	if state.generation() != plan.store.generation {
+		return errAnotherHub
+	}
 
-		plan.ends = state.ends
-		clear(plan.store.beyond)
-		for id, c := range plan.checkpoints {
-			if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
-				plan.store.beyond[id] = c.etag
-			}
+	plan.ends = state.ends
+	for id, c := range plan.checkpoints {
+		if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
+			plan.store.beyond[id] = c.etag
 		}
-		if len(plan.store.beyond) == 0 {
-			break
-		}
-
-		backoff.Sleep(ctx, plan.source.secondThought) // one answer proves nothing
 	}
 
 	return nil
@@ -218,19 +217,13 @@ func (plan *startPlan) askEnds(ctx context.Context) error {
 // endpoint, because the IoT Hub had another one before.
 func (plan *startPlan) startOverMoved(ctx context.Context, before endpoint) error {
 	config := plan.source.config
-	group := NewGroup(before.namespace, before.hub, config.ConsumerGroup)
-	there, unreadable, err := ReadCheckpoints(ctx, config.Records, group)
-	if err != nil || len(there)+len(unreadable) == 0 {
+	there, err := plan.source.allCheckpoints(ctx, NewGroup(before.namespace, before.hub, config.ConsumerGroup))
+	if err != nil || len(there) == 0 {
 		return err
 	}
 
-	resume := resumeTime(there)
-	if len(unreadable) > 0 {
-		resume = time.Time{}
-	}
-
 	why := fmt.Sprintf("the endpoint of %s was %v before", config.IoTHub, before)
-	return plan.startOver(ctx, plan.missing(), resume, why)
+	return plan.startOver(ctx, plan.missing(), resumeTime(there), why)
 }
 
 // startOver starts partitions at a time, or at the earliest event if that is
