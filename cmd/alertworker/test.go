@@ -26,7 +26,7 @@ import (
 
 const testDoes = "send a reading over the limit all the way through the hub and a running worker to the receivers, " +
 	"and then\n" +
-	"a normal one, if recoveries are sent; report how long each step took, and end the device's windows.\n" +
+	"a normal one, if recoveries are sent; and report how long each step took.\n" +
 	"It needs the worker's settings, and the right to send to the hub: the key of a policy with Send, or the role\n" +
 	"Azure Event Hubs Data Sender. An IoT Hub accepts messages only from its devices: test the rest of the way with --http"
 

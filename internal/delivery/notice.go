@@ -255,8 +255,8 @@ type Alert struct {
 }
 
 // covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert
-// about the same alarm covers it. If it opens an alarm, only a window that began since a.WindowSince counts: within another
-// one a former owner may have sent a recovery, after an operator ended it.
+// about the same alarm covers it. If it opens an alarm, only a window that began since a.WindowSince counts: within an
+// earlier one, which only this replica knows because the receiver refused an alert, a former owner may have sent a recovery.
 func (a *Alert) covered(receiver int) bool {
 	g := a.Key.Topic.Gates[receiver]
 

@@ -93,18 +93,6 @@ type Store interface {
 	// service's reads lag even before the call, so it is for showing: what is
 	// decided on a record is decided in next.
 	Read(ctx context.Context, key string) (Record, error)
-
-	// Break frees key, whoever holds it, and leaves the note that next returns
-	// for the next holder. It calls next with the record; if next returns an
-	// error, Break changes nothing and returns that error as it is. next may be
-	// called more than once. It must not block. Break is for people who know
-	// better; nothing that runs by itself breaks a lease.
-	//
-	// A key that is free stays as it is, without a call of next.
-	//
-	// To its holder the lease is lost. After any other error the key may or may not be
-	// free; repeating the call is safe.
-	Break(ctx context.Context, key string, next func(Record) (note string, err error)) error
 }
 
 // ErrLost says that a lease is not current any more.

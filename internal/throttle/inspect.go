@@ -3,7 +3,6 @@ package throttle
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -112,41 +111,6 @@ func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 	}
 
 	return d.Result, d.claim.sends(), nil
-}
-
-// ErrSending says that an alert of the device is being sent.
-var ErrSending = errors.New("an alert is being sent")
-
-// Reopen ends the window of a device or sensor before its time: the next reading over the
-// threshold that the hub takes makes an alert. Readings that it took before
-// stay settled, so that nothing is repeated. Replicas that
-// remember the window keep quiet until its key would have freed.
-//
-// Reopen does nothing if there is no window. The error Is ErrSending while a claim is in force,
-// which is never broken: its alert may be on the way. After any other error the window
-// may have ended or not; repeating the call is safe.
-func (g *Gate) Reopen(ctx context.Context, of sensor.ID) error {
-	err := g.store.Break(ctx, g.key(of), func(prev lease.Record) (string, error) {
-		last := parseNote(prev.Note)
-		switch last.Phase {
-		case phaseClaim:
-			if prev.Now.Before(prev.Written.Add(prev.Hold + settleTimeout)) {
-				return "", ErrSending
-			}
-			last.Phase, last.Again = phaseFree, false // says the same as an end of the hold by itself
-
-		case phaseWindow:
-			last = last.freed(prev)
-			last.Quiet = min(last.Quiet, millis(prev.Now))
-		}
-
-		return last.String(), nil
-	})
-	if err != nil {
-		return fmt.Errorf("reopen the gate for device %q: %w", of, err)
-	}
-
-	return nil
 }
 
 // A Proof is what a record says of a notice that should have been sent.

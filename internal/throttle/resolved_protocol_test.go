@@ -53,7 +53,6 @@ type statefulPlan struct {
 	cut       bool            // the hub disconnects it at once: it reads no more
 	takeover  time.Duration   // until a successor of a dead replica starts
 	takeovers []time.Duration // when another takes the partition over from a live one
-	deletions []time.Duration // when an operator ends the window
 	coarse    bool            // the store counts in seconds
 }
 
@@ -74,7 +73,6 @@ func drawStatefulPlan(t *rapid.T) statefulPlan {
 		cut:       rapid.Bool().Draw(t, "cut"),
 		takeover:  rapid.SampledFrom([]time.Duration{0, 5 * time.Second, 40 * time.Second, 3 * window}).Draw(t, "takeover"),
 		takeovers: rapid.SliceOfN(after, 0, 2).Draw(t, "takeovers"),
-		deletions: rapid.SliceOfN(after, 0, 1).Draw(t, "deletions"),
 		coarse:    rapid.Bool().Draw(t, "coarse"),
 	}
 	p.readings[0] = hot
@@ -145,7 +143,6 @@ type receiver struct {
 
 	arrived []message // of alerts also what was dropped
 	heard   []message
-	deleted []time.Time // when a window was ended
 }
 
 type message struct {
@@ -468,21 +465,6 @@ func (o *owner) send(r throttle.Request, g throttle.Grant) throttle.Answer {
 	return throttle.Taken
 }
 
-// operator ends the window, if one is in force.
-func (p *partition) operator() {
-	g := throttle.New(throttle.Config{Store: p.store, Scope: "s", Receiver: "r", Window: window, SendTimeout: sendTimeout})
-	if s, err := g.Inspect(context.Background(), sensor.Of("oven")); err != nil || s.Phase != throttle.Closed {
-		return
-	}
-	if g.Reopen(context.Background(), sensor.Of("oven")) == nil {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.logf("the window is ended")
-		p.receiver.deleted = append(p.receiver.deleted, time.Now())
-		clear(p.recorded) // a reading of this very moment may alert again
-	}
-}
-
 // live lets it all happen.
 func (p *partition) live() {
 	var all sync.WaitGroup
@@ -505,9 +487,6 @@ func (p *partition) live() {
 	for _, after := range p.takeovers {
 		all.Go(func() { time.Sleep(after); own() })
 	}
-	for _, after := range p.deletions {
-		all.Go(func() { time.Sleep(after); p.operator() })
-	}
 	for i, gap := range p.gaps {
 		time.Sleep(gap)
 		p.mu.Lock()
@@ -528,8 +507,7 @@ func (p *partition) violations() (all []string) {
 	var alert, last message
 	for _, m := range p.receiver.heard {
 		early := window - m.at.Sub(alert.at)
-		ended := slices.ContainsFunc(p.receiver.deleted, func(t time.Time) bool { return !t.Before(alert.at) })
-		if early > 0 && !alert.at.IsZero() && !ended {
+		if early > 0 && !alert.at.IsZero() {
 			bad("%s is heard %v before the window of %s is over", m.id, early, alert.id)
 		}
 		letter := false // an alert that became a dead letter is one between

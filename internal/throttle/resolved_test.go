@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"alertworker/internal/lease/memlease"
-	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 	"alertworker/internal/throttle/throttletest"
@@ -364,38 +363,6 @@ func TestGiveUp(t *testing.T) {
 		do(t, g, reading(8, "8"), throttle.NotTaken) // says nothing against it
 		r, _ = do(t, g, seventh, throttle.Taken)
 		want(t, r, throttle.Throttled)
-	})
-}
-
-// A person who ends a window changes nothing about what was told.
-func TestReopenKeepsWhatWasTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlease.New()
-		g := newGate(store)
-		do(t, g, reading(1, "1"), throttle.Taken)
-		time.Sleep(time.Second)
-		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
-			t.Fatal(err)
-		}
-		g = newGate(store) // a replica that does not remember the window
-		if s := inspect(t, g); !s.Notified {
-			t.Errorf("%+v", s)
-		}
-		r, _ := do(t, g, cleared(2, "2"), throttle.Taken)
-		want(t, r, throttle.Sent)
-		do(t, g, reading(3, "3"), throttle.Taken)
-		time.Sleep(time.Second)
-		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
-			t.Fatal(err)
-		}
-		g = newGate(store) // a replica that does not remember the window
-		old := reading(2, "2")
-		old.Enqueued = time.Now().Add(-2 * time.Second)
-		r, _ = do(t, g, old, throttle.Taken)
-		want(t, r, throttle.Throttled)
-		old.Recovery = true
-		r, _ = do(t, g, old, throttle.Taken)
-		want(t, r, throttle.Unneeded) // alerted since
 	})
 }
 

@@ -19,7 +19,7 @@ func (d draw) watchSensors(p *plan) {
 	for i := range p.partitions[0] {
 		p.partitions[0][i].version = 0
 	}
-	p.moves = slices.DeleteFunc(p.moves, func(m move) bool { return m.what == mute || m.what == forget || m.what == reopen })
+	p.moves = slices.DeleteFunc(p.moves, func(m move) bool { return m.what == mute || m.what == forget })
 	for i := range p.moves {
 		p.moves[i].partition = 0
 	}

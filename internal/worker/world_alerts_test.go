@@ -105,7 +105,7 @@ func (w *world) onceInAWindow(in *inbox, s subject, of matter, heard []arrival) 
 			continue
 		}
 		late := alert != nil && alert.at.After(alert.Expires) // exception d
-		if alert != nil && a.at.Before(alert.at.Add(rule.Window)) && !late && !w.reopened(in, of, alert.at, a.at) {
+		if alert != nil && a.at.Before(alert.at.Add(rule.Window)) && !late {
 			w.violated("P1: %s hears of %s %s again %v after an alert (recovery: %v, replay: %v)", in.name, of.name, s,
 				a.at.Sub(alert.at), a.Resolved, a.replayed)
 		}
@@ -145,13 +145,6 @@ func (w *world) seldomAboutOneAlarm(in *inbox, s subject, of matter, heard []arr
 func (t told) tellsOf(a arrival, repeat time.Duration) bool {
 	same := t.log != nil && a.Partition == t.log.id && !a.dropped && !a.replayed && a.Sequence >= t.opened
 	return repeat > 0 && same && t.at.Before(a.heard.Add(repeat))
-}
-
-// reopened reports whether people have ended the window of a matter at a receiver between two times.
-func (w *world) reopened(in *inbox, of matter, from, to time.Time) bool {
-	return slices.ContainsFunc(w.operations, func(o operation) bool {
-		return o.what == reopen && w.inboxes[o.receiver] == in && o.device == of.name && !o.at.Before(from) && !o.at.After(to)
-	})
 }
 
 // interrupted reports whether an alert that nobody heard may have come between two recoveries: its key was claimed,
@@ -255,7 +248,7 @@ func (w *world) replaysAreSilent(in *inbox, s subject, of matter, heard []arriva
 			continue
 		}
 		for _, a := range heard[i+1:] {
-			if a.Resolved || a.replayed || a.Partition == "http" || w.reopened(in, of, b.at, a.at) {
+			if a.Resolved || a.replayed || a.Partition == "http" {
 				break
 			}
 			if a.ID != b.ID && a.Enqueued.Before(b.heard.Add(rule.Window)) {

@@ -140,7 +140,7 @@ func (w *world) idsNameOneThing(in *inbox) {
 		}
 		// One that was sent before it and comes late is told by its token, and its window may have been over.
 		late := has && a.Token < b.Token
-		soon := has && !late && a.at.Before(b.at.Add(a.Window)) && !w.reopened(in, a.matter(), b.at, a.at) &&
+		soon := has && !late && a.at.Before(b.at.Add(a.Window)) &&
 			!b.at.After(b.Expires) // its sender's claim was over, so nobody knew of it any more
 		if soon && a.Partition != "http" && !a.Ambiguous && !b.Ambiguous && !a.replayed {
 			w.violated("I: %s hears %s twice, and neither says that it may be a repeat", in.name, tell(a.Alert))

@@ -15,7 +15,7 @@ import (
 
 // What people do.
 
-// An operation is what people did: see reopen, mute and forget.
+// An operation is what people did: see mute and forget.
 type operation struct {
 	move
 	at, until time.Time
@@ -35,8 +35,6 @@ func (w *world) operate() {
 		time.Sleep(time.Until(w.start.Add(m.at)))
 		w.note("%s", m)
 		switch m.what {
-		case reopen:
-			w.reopen(m)
 		case mute:
 			w.mute(m)
 		case forget:
@@ -53,17 +51,6 @@ func (w *world) operate() {
 			w.mu.Unlock()
 		}
 	}
-}
-
-// reopen ends the windows of a device, and of the site of the same name, at one receiver.
-func (w *world) reopen(m move) {
-	for _, s := range w.subjects() {
-		rule, level := w.ever(s)
-		for _, r := range []*rules.Rule{rule, rule.Alone()} {
-			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, w.windowOf(r, m.device))
-		}
-	}
-	w.did(operation{move: m, at: time.Now()})
 }
 
 // windowOf returns what a window of r is of: a device of the plan, or a site.

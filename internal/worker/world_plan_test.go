@@ -156,7 +156,6 @@ const (
 	storeDown    = "STORE DOWN"    // for a while
 	ledgerDown   = "LEDGER DOWN"   // for a while
 	receiverDown = "RECEIVER DOWN" // for a while
-	reopen       = "REOPEN"        // an operator ends a window
 	mute         = "MUTE"          // people mute alerts for a while
 	forget       = "FORGET"        // an operator removes a device
 	missed       = "MISSED"        // no move: a rule about silence may have forgotten the device
@@ -666,7 +665,7 @@ func (p *plan) disturb(d draw) {
 	if len(p.versions) > 1 && d.chance(0.5) {
 		length += 12 * time.Minute // until a rule counts as removed
 	}
-	kinds := some(d, handOver, handOver, kill, steal, storeDown, ledgerDown, receiverDown, reopen, mute, forget, replay)
+	kinds := some(d, handOver, handOver, kill, steal, storeDown, ledgerDown, receiverDown, handOver, mute, forget, replay)
 	lasts := some(d, second, 15*second, 50*second, 100*second, 5*time.Minute, 20*time.Minute)
 	for range d.IntN(5) {
 		r := p.versions[0][d.IntN(len(p.versions[0]))]

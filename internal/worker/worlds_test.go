@@ -186,12 +186,6 @@ func TestRareHistories(t *testing.T) {
 		levels []rules.Level
 		plan   plan
 	}{
-		{"an opening reading does not ask the memory of windows", 0, one, plan{
-			readings:   []reading{oven(35, 0, 0), oven(20, 20*second, 0), oven(35, 20*second, 0)},
-			partitions: [][]takeover{{{}, {slot: 1}, {}}},
-			moves: []move{{at: 5 * second, what: handOver}, {at: 10 * second, what: reopen, device: "oven"},
-				{at: 30 * second, what: handOver}},
-		}},
 		{"the ledger is asked under the claim: what opened was covered by the window that had just ended", 0, one, plan{
 			readings:   []reading{oven(35, 0, 0), oven(20, 20*second, 0), oven(35, 39*second, 1500*time.Millisecond)},
 			partitions: [][]takeover{{{}, {slot: 1, after: second}}},

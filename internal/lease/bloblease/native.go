@@ -112,23 +112,6 @@ func (s *native) Release(ctx context.Context, l lease.Lease, note string) error 
 	return err
 }
 
-// Break implements lease.Store. The native lease has the ID that the record
-// names, so it is given back like the holder's own.
-func (s *native) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	broken, err := s.BreakRecord(ctx, key, next)
-	if err != nil {
-		return err
-	}
-
-	if _, locked := parseVersion(broken.Version); locked && broken.Released {
-		if err := s.blobs.unlock(ctx, key, broken.ID); err != nil {
-			return fmt.Errorf("break lease %q: %w", key, err)
-		}
-	}
-
-	return nil
-}
-
 // lockingRecords are what one Acquire reads and writes.
 type lockingRecords struct {
 	*blobs

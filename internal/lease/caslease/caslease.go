@@ -224,41 +224,6 @@ func (s *Store) Read(ctx context.Context, key string) (lease.Record, error) {
 	}
 }
 
-// Break implements lease.Store.
-func (s *Store) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	_, err := s.BreakRecord(ctx, key, next)
-	return err
-}
-
-// BreakRecord is Break, and returns the record that it found free or wrote. Its
-// Version is the one that it read.
-func (s *Store) BreakRecord(ctx context.Context, key string, next func(lease.Record) (string, error)) (Record, error) {
-	id := "" // of the lease to break
-	for try := 0; ; try++ {
-		prev, err := s.latest(ctx, key)
-		if err == nil {
-			if prev.Free(s.service.Clock) || id != "" && prev.ID != id { // an earlier try did it, or the lease has ended
-				return prev, nil
-			}
-
-			freed := prev
-			if freed.Note, err = next(prev.Record); err != nil {
-				return Record{}, err
-			}
-
-			freed.Hold, freed.Released = 0, true
-			id = prev.ID
-			if _, err = s.records.Write(ctx, key, prev, freed); err == nil {
-				return freed, nil
-			}
-		}
-
-		if !lease.Retry(ctx, try, err) {
-			return Record{}, fmt.Errorf("break lease %q: %w", key, err)
-		}
-	}
-}
-
 // replace writes r in place of l's record, whatever has become of that while l
 // is current, and returns the new version; ErrLost if l is not current.
 func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version string, err error) {

@@ -235,9 +235,6 @@ var operations = []struct {
 		return err
 	}, []string{"write"}},
 	{"release", held, func(ctx context.Context, s *caslease.Store, l lease.Lease) error { return s.Release(ctx, l, "done") }, []string{"write"}},
-	{"break", held, func(ctx context.Context, s *caslease.Store, _ lease.Lease) error {
-		return s.Break(ctx, "key", with("done"))
-	}, []string{"read", "write"}},
 }
 
 func held(t *testing.T, s *caslease.Store) lease.Lease { return acquire(t, s, time.Minute) }
@@ -351,31 +348,6 @@ func TestGone(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Break ends the lease that it found and not the one after it.
-func TestBreakSparesTheNextHolder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newService().store()
-		l := acquire(t, s, time.Minute)
-		var next lease.Lease
-		err := s.Break(t.Context(), "key", func(r lease.Record) (string, error) {
-			if r.Token != l.Token {
-				t.Errorf("Break turns to %+v after %+v", r, l)
-			}
-			if err := s.Release(t.Context(), l, ""); err != nil {
-				t.Error(err)
-			}
-			next = acquire(t, s, time.Minute)
-			return "broken", nil
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Extend(t.Context(), next, "", time.Minute); err != nil {
-			t.Errorf("the next holder: %v", err)
-		}
-	})
 }
 
 func TestFree(t *testing.T) {

@@ -24,7 +24,6 @@ var checks = []check{
 	{"Release", always(checkRelease)},
 	{"Notes", always(checkNotes)},
 	{"Next", always(checkNext)},
-	{"Break", always(checkBreak)},
 	{"Keys", always(checkKeys)},
 	{"Read", always(checkRead)},
 	{"EndedContext", always(checkEndedContext)},
@@ -384,55 +383,6 @@ var keys = slices.Concat(
 	},
 )
 
-// Break frees a held key without its holder, and only that.
-func checkBreak(t tester, s *suite) {
-	holder, other := s.store(t), s.store(t)
-	no := errors.New("better not")
-	l := acquire(t, holder, "held", "claim", long)
-	if err := other.Break(t.Context(), "held", func(lease.Record) (string, error) { return "", no }); err != no {
-		t.Errorf("Break returned %v, not the error of its next", err)
-	}
-
-	l = extend(t, holder, l, "window", long)
-
-	var broken lease.Record
-	breakUp(t, other, "held", seen(&broken, "left behind"))
-
-	wantRecord(t, "next of Break", broken, l, "window", long)
-	errorIf(t, broken.Now.Before(broken.Written), "next of Break saw a record of the future: %+v", broken)
-
-	lost(t, holder, l)
-	release(t, holder, l, "stale")
-
-	taken, prev := replace(t, other, "held", "next")
-	wantRecord(t, "after Break", prev, l, "left behind", 0)
-	errorIf(t, taken.Token <= l.Token, "token %d after %d, whose lease was broken", taken.Token, l.Token)
-
-	lost(t, holder, l)
-	release(t, holder, l, "stale")
-	extend(t, other, taken, "next", long)
-
-	// Of many at once none fails, and what is taken after them stays.
-	sideBySide(6, func(int) { // each loses at most to the others
-		breakUp(t, other, "held", with(""))
-	})
-	l = acquire(t, holder, "held", "", long)
-	extend(t, holder, l, "", long)
-
-	acquire(t, holder, "expired", "kept", s.short)
-	release(t, holder, acquire(t, holder, "released", "kept", long), "kept")
-	s.outlast(s.short)
-
-	for key, note := range map[string]string{"absent": "", "released": "kept", "expired": "kept"} {
-		same := func(r lease.Record) (string, error) { return r.Note, nil } // where reads lag it is called
-		breakUp(t, other, key, same)
-
-		if _, prev := replace(t, other, key, ""); prev.Note != note {
-			t.Errorf("the next holder of the %s key sees %+v, want the note %q", key, prev, note)
-		}
-	}
-}
-
 // Distinct keys are distinct leases. Any key has room for the longest note.
 func checkKeys(t tester, s *suite) {
 	a, b := s.store(t), s.store(t)
@@ -541,7 +491,6 @@ func checkEndedContext(t tester, s *suite) {
 	refused(t, store, "key")
 	_, err = store.Read(ended, "key")
 	ends("Read", err)
-	ends("Break", store.Break(ended, "key", with("ended")))
 	refused(t, store, "key")
 	release(t, store, l, "")
 	acquire(t, store, "key", "", long)

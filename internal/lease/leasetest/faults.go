@@ -155,19 +155,6 @@ var operations = []struct {
 			}
 		}
 	}},
-	{"break", func(t tester, c attempt) (verify func(tester)) {
-		l := acquire(t, c.clean, c.key, "window", long)
-		done := c.try(t, func(ctx context.Context) error { return c.faulty.Break(ctx, c.key, with("kept")) })
-		return func(t tester) {
-			if !done {
-				breakUp(t, c.clean, c.key, with("kept"))
-			}
-
-			_, prev := replace(t, c.clean, c.key, "")
-			wantRecord(t, c.key+":", prev, l, "kept", 0)
-			lost(t, c.clean, l)
-		}
-	}},
 }
 
 func acquireFaulty(t tester, c attempt) (verify func(tester)) {

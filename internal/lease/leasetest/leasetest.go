@@ -347,12 +347,6 @@ func release(t tester, s lease.Store, l lease.Lease, note string) {
 	fatalIf(t, err != nil, "Release(%q): %v", l.Key, err)
 }
 
-func breakUp(t tester, s lease.Store, key string, next func(lease.Record) (string, error)) {
-	t.Helper()
-	err := s.Break(t.Context(), key, next)
-	errorIf(t, err != nil, "Break(%q): %v", key, err)
-}
-
 // refused demands that key is held and returns what the refused are told.
 func refused(t tester, s lease.Store, key string) *lease.HeldError {
 	t.Helper()

@@ -19,7 +19,6 @@ const (
 	OpExtend  Operation = "extend"
 	OpRelease Operation = "release"
 	OpRead    Operation = "read"
-	OpBreak   Operation = "break"
 )
 
 // An Outcome is what came of a call of a lease.Store.
@@ -37,7 +36,7 @@ const (
 type Call struct {
 	Outcome Outcome
 	Err     error       // what it returned
-	Lease   lease.Lease // that it granted, or was about; zero of a Read or Break
+	Lease   lease.Lease // that it granted, or was about; zero of a Read
 }
 
 // An Observer is called before each call of a lease.Store. It returns the context for
@@ -102,14 +101,6 @@ func (s observed) Read(ctx context.Context, key string) (lease.Record, error) {
 	r, err := s.next.Read(ctx, key)
 	end(Call{Outcome: outcomeOf(err), Err: err})
 	return r, err
-}
-
-func (s observed) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
-	ctx, end := s.begin(ctx, OpBreak)
-	var o observation
-	err := s.next.Break(ctx, key, o.of(next))
-	end(o.call(lease.Lease{}, err))
-	return err
 }
 
 // An observation is the error that a caller's next returned last.

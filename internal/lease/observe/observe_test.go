@@ -42,10 +42,8 @@ func TestObserve(t *testing.T) {
 			t.Errorf("of a refusal it sees %+v", last)
 		}
 		_, _ = s.Extend(ctx, l, "window", time.Minute)
-		_ = s.Break(ctx, "k", func(lease.Record) (string, error) { return "", no })
-		_ = s.Break(ctx, "k", note("free"))
-		_, _ = s.Extend(ctx, l, "late", time.Minute)
 		_ = s.Release(ctx, l, "")
+		_, _ = s.Extend(ctx, l, "late", time.Minute)
 		_, err = s.Acquire(ctx, "k", time.Minute, func(lease.Record) (string, error) { return "", no })
 		if err != no { //nolint:errorlint // as it is
 			t.Errorf("Acquire returned %v, want next's error as it is", err)
@@ -56,8 +54,7 @@ func TestObserve(t *testing.T) {
 		_ = s.Release(ctx, l, "")
 
 		want := []string{
-			"acquire ok true", "acquire held false", "extend ok true", "break declined false", "break ok false",
-			"extend lost true", "release ok true", "acquire declined false",
+			"acquire ok true", "acquire held false", "extend ok true", "release ok true", "extend lost true", "acquire declined false",
 			"acquire error false", "extend error true", "release error true",
 		}
 		if !slices.Equal(seen, want) {
@@ -78,9 +75,6 @@ func TestObserveNot(t *testing.T) {
 	}
 	if err == nil {
 		err = s.Release(t.Context(), l, "")
-	}
-	if err == nil {
-		err = s.Break(t.Context(), "k", nil) // free: nobody is asked
 	}
 	if err != nil {
 		t.Error(err)

@@ -13,9 +13,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/memlease"
 	"alertworker/internal/lease/observe"
-	"alertworker/internal/ops/admin"
 )
 
 // rows returns what the page says about each operation: calls, p50, p95 and errors.
@@ -118,20 +116,6 @@ func TestStoreErrors(t *testing.T) {
 			wantRow(t, w, "Extend", "1 | 0 ms | 0 ms | "+test.extend)
 			wantRow(t, w, "Release", "1 | 0 ms | 0 ms | "+test.release)
 		})
-	}
-}
-
-func TestStoreBreaks(t *testing.T) {
-	store := observe.Store(memlease.New(), (&admin.Recorder{}).Store())
-	note := func(lease.Record) (string, error) { return "", nil }
-	if _, err := store.Acquire(t.Context(), "k", time.Minute, note); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Break(t.Context(), "k", note); err != nil {
-		t.Error(err)
-	}
-	if _, err := store.Acquire(t.Context(), "k", time.Minute, note); err != nil {
-		t.Errorf("it was not broken: %v", err)
 	}
 }
 

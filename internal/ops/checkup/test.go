@@ -22,7 +22,6 @@ const (
 	// after sending, besides what deliveries and windows take: a partition may be taken over
 	followFor   = 40 * time.Second
 	maxRecovery = 5 * time.Minute // longest window after which the recovery is waited for
-	cleanUpIn   = 10 * time.Second
 )
 
 // A Test is `alertworker test`: a reading of a device that goes the whole way.
@@ -99,8 +98,8 @@ type printer func(name, summary string, err error) bool
 // A progress says of a gate, the i-th, whether what is followed was claimed, and whether it is done.
 type progress func(s throttle.State, i int) (claimed, done bool)
 
-// Run sends the reading, follows it to the receivers, sends one that is normal, follows the recovery, and ends the
-// device's windows. It prints how long each step took, and reports whether all went well.
+// Run sends the reading, follows it to the receivers, sends one that is normal, and follows the recovery. It prints how
+// long each step took, and reports whether all went well.
 func (t *Test) Run(ctx context.Context, out io.Writer) bool {
 	const width = 24 // of the names of most receivers
 	passed := true
@@ -126,10 +125,6 @@ func (t *Test) Run(ctx context.Context, out io.Writer) bool {
 			return step(g.Name, "", err)
 		}
 		before[i] = state.Token
-	}
-
-	if len(t.Gates) > 0 {
-		defer func() { step("clean-up", "ended the device's windows", t.cleanUp(ctx)) }()
 	}
 
 	found := t.send(ctx, step, "sent", true, followFor, func(s throttle.State, i int) (claimed, done bool) {
@@ -239,18 +234,6 @@ func (t *Test) follow(ctx context.Context, i int, start time.Time, look progress
 			)
 		}
 	}
-}
-
-// cleanUp ends the windows of the device.
-func (t *Test) cleanUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpIn)
-	defer cancel()
-	var errs []error
-	for _, g := range t.Gates {
-		errs = append(errs, g.Reopen(ctx, sensor.Of(t.Device)))
-	}
-
-	return errors.Join(errs...)
 }
 
 // seconds shows how long something took, to the tenth of a second.

@@ -12,13 +12,12 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
-	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/throttletest"
 )
 
-// What becomes of a test's reading is said, and the device's windows are ended.
+// What becomes of a test's reading is said.
 func TestFollow(t *testing.T) {
 	for name, test := range map[string]struct {
 		send   func(gate *throttle.Gate, body string) (string, error)
@@ -28,21 +27,21 @@ func TestFollow(t *testing.T) {
 		"all well": {func(gate *throttle.Gate, body string) (string, error) {
 			go work(gate, body, throttle.Taken)
 			return "taken", nil
-		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after 6", "✓ clean-up"}},
+		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after 6"}},
 		"a window is over between two looks": {func(gate *throttle.Gate, body string) (string, error) {
 			time.Sleep(100 * time.Millisecond) // they are every 200
 			go work(gate, body, throttle.Taken)
 			return "taken", nil
-		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after", "✓ clean-up"}},
+		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after"}},
 		"over HTTP": {func(gate *throttle.Gate, body string) (string, error) {
 			work(gate, body, throttle.Taken)
 			return "alerted", nil
-		}, true, []string{"✓ sent", "accepted after 2.", "✓ clean-up"}},
-		"nobody reads": {func(*throttle.Gate, string) (string, error) { return "taken", nil }, false, []string{"✓ sent", "✗ r", "no worker has claimed it within 50 s", "✓ clean-up"}},
+		}, true, []string{"✓ sent", "accepted after 2."}},
+		"nobody reads": {func(*throttle.Gate, string) (string, error) { return "taken", nil }, false, []string{"✓ sent", "✗ r", "no worker has claimed it within 50 s"}},
 		"refused": {func(gate *throttle.Gate, body string) (string, error) {
 			go work(gate, body, throttle.NotTaken)
 			return "taken", nil
-		}, false, []string{"✗ r", "claimed by w1", "not accepted within 50 s", "✓ clean-up"}},
+		}, false, []string{"✗ r", "claimed by w1", "not accepted within 50 s"}},
 		"not sent": {func(*throttle.Gate, string) (string, error) { return "", errors.New("no right to send") }, false, []string{"✗ sent", "no right to send"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,9 +64,6 @@ func TestFollow(t *testing.T) {
 					if !strings.Contains(out.String(), want) {
 						t.Errorf("it does not say %q:\n%s", want, out.String())
 					}
-				}
-				if s, err := gate.Inspect(t.Context(), sensor.Of("d")); err != nil || s.Phase != throttle.Open {
-					t.Errorf("left is %+v, %v", s, err)
 				}
 				time.Sleep(time.Hour) // until nothing runs any more
 			})

@@ -17,7 +17,6 @@ var storeResults = map[observe.Operation][]observe.Outcome{
 	observe.OpExtend:  {observe.OutcomeOK, observe.OutcomeLost, observe.OutcomeError},
 	observe.OpRelease: {observe.OutcomeOK, observe.OutcomeError},
 	observe.OpRead:    {observe.OutcomeOK, observe.OutcomeError},
-	observe.OpBreak:   {observe.OutcomeOK, observe.OutcomeDeclined, observe.OutcomeError},
 }
 
 // Store returns what measures a store's calls. name, one of few, is the label.

@@ -56,9 +56,6 @@ func TestStoreResults(t *testing.T) {
 		{"release", "error", metricstest.ErrBroken, nil},
 		{"read", "ok", nil, nil},
 		{"read", "error", metricstest.ErrBroken, nil},
-		{"break", "ok", nil, agree},
-		{"break", "declined", nil, decline},
-		{"break", "error", metricstest.ErrBroken, agree},
 	} {
 		t.Run(c.operation+"/"+c.result, func(t *testing.T) {
 			m := metrics.New("")
@@ -77,18 +74,13 @@ func TestStoreResults(t *testing.T) {
 				err = s.Release(t.Context(), lease.Lease{}, "note")
 			case "read":
 				_, err = s.Read(t.Context(), "k")
-			case "break":
-				err = s.Break(t.Context(), "k", c.next)
-				if c.result == "declined" {
-					want = covered
-				}
 			}
 			if err != want {
 				t.Errorf("got %v, want %v as it is", err, want)
 			}
 			counted := values(t, m)
 			calls := 0.0
-			for _, operation := range []string{"acquire", "extend", "release", "read", "break"} {
+			for _, operation := range []string{"acquire", "extend", "release", "read"} {
 				for _, result := range []string{"ok", "held", "lost", "declined", "error"} {
 					calls += counted[count("blob", operation, result)]
 				}

@@ -139,10 +139,10 @@ func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.C
 // needs is what a store has to do for an operation, and shows what it can do if that succeeds.
 var (
 	needs = map[observe.Operation]Kind{
-		observe.OpAcquire: Write, observe.OpExtend: Renew, observe.OpRelease: Renew, observe.OpRead: Read, observe.OpBreak: Renew,
+		observe.OpAcquire: Write, observe.OpExtend: Renew, observe.OpRelease: Renew, observe.OpRead: Read,
 	}
 	shows = map[observe.Operation]Kind{
-		observe.OpAcquire: Write, observe.OpExtend: Renew, observe.OpRelease: Read, observe.OpRead: Read, observe.OpBreak: Read,
+		observe.OpAcquire: Write, observe.OpExtend: Renew, observe.OpRelease: Read, observe.OpRead: Read,
 	}
 )
 

@@ -142,14 +142,6 @@ func (s *Stub) Release(context.Context, lease.Lease, string) error { return s.Er
 
 func (s *Stub) Read(context.Context, string) (lease.Record, error) { return lease.Record{}, s.Err }
 
-func (s *Stub) Break(_ context.Context, _ string, next func(lease.Record) (string, error)) error {
-	if s.Err != nil {
-		return s.Err
-	}
-	_, err := next(lease.Record{})
-	return err
-}
-
 func (s *Stub) Notify(context.Context, ...notify.Alert) error { return s.Err }
 
 // A SlowNotifier answers after Delay.
