@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -46,17 +47,12 @@ func WouldArrive(
 	partitions []telemetry.PartitionStatus,
 	err error,
 ) string {
-	if why := self.trouble(now); why != "" {
-		return why
-	}
-	if why := Trouble(now, others); why != "" {
-		return why
-	}
+	unread := Unowned(partitions)
 	if err != nil {
-		return "Cannot tell who reads the partitions: " + err.Error()
+		unread = "Cannot tell who reads the partitions: " + err.Error()
 	}
 
-	return Unowned(partitions)
+	return cmp.Or(self.trouble(now), Trouble(now, others), unread)
 }
 
 // Statements returns what replicas say about themselves; those of another version may say nothing.

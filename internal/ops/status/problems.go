@@ -73,8 +73,12 @@ func (v view) conclude(r *Report) {
 // isOurs reports whether a restart or another replica could help.
 func (p Problem) isOurs() bool { return !words[p.By].theirs }
 
-// problem returns a problem with a service, in the words that all of its kind have.
+// problem returns a problem with a service, in the words that all of its kind have; an empty one if there is no fault.
 func problem(by By, f telemetry.Fault, effect string) Problem {
+	if f.Err == nil {
+		return Problem{}
+	}
+
 	return Problem{
 		By:      by,
 		What:    words[by].begin,
@@ -87,10 +91,6 @@ func problem(by By, f telemetry.Fault, effect string) Problem {
 
 // storeProblem returns what there is to say about a store that could not be used, and may have answered since.
 func storeProblem(by By, store string, f telemetry.Fault, answers bool, keeps reach, effect string) Problem {
-	if f.Err == nil {
-		return Problem{}
-	}
-
 	p := problem(by, f, effect)
 	p.keeps = keeps
 	if answers {
@@ -104,7 +104,7 @@ func storeProblem(by By, store string, f telemetry.Fault, answers bool, keeps re
 // hubProblem returns what there is to say about the hub, once that has lasted for a moment.
 func (v view) hubProblem() Problem {
 	f := v.source.Hub
-	if f.Err == nil || v.now.Sub(f.Since) < settle {
+	if v.now.Sub(f.Since) < settle {
 		return Problem{}
 	}
 
@@ -118,10 +118,6 @@ func (v view) hubProblem() Problem {
 // secretsProblem returns what there is to say about new secrets that are not used. They keep no alert from going out
 // until a process starts, which has no others.
 func secretsProblem(f telemetry.Fault) Problem {
-	if f.Err == nil {
-		return Problem{}
-	}
-
 	return problem(BySecrets, f, "The old one stays in use. The new one is tried again and again, and used once it works; "+
 		"a process that starts has no other.")
 }
@@ -131,26 +127,27 @@ func secretsProblem(f telemetry.Fault) Problem {
 func (m *Monitor) partitionsProblem(v view) Problem {
 	s := v.source
 	unread := s.Owned - s.Reading
-	since := m.since(ByPartitions, s.Running && unread > 0)
+	p := Problem{By: ByPartitions, Since: m.since(ByPartitions, s.Running && unread > 0)}
 
 	switch {
 	case !s.Running || v.hubProblem().What != "":
 		return Problem{}
-	case unread <= 0:
-		return atRiskProblem(s.AtRisk)
-	}
 
-	p := Problem{
-		By:     ByPartitions,
-		What:   partitionNames(s.Faults) + " " + isAre(unread) + " not being read",
-		Since:  since,
-		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
-		keeps:  keptBy(unread, s.Owned),
+	case unread > 0:
+		which := partitionNames(s.Faults)
+		if len(s.Faults) != unread { // the others are just being opened
+			which = fmt.Sprintf("%d of %s that this replica owns", unread, humanize.Count(s.Owned, "partition"))
+		}
+		p.What = which + " " + isAre(unread) + " not being read"
+		p.Effect = "Their readings wait in the hub. This is normal for a moment when partitions change hands."
+		p.keeps = keptBy(unread, s.Owned)
+		p.because(s.Faults)
+
+	case len(s.AtRisk) > 0:
+		p.What = partitionNames(s.AtRisk) + " may soon stop being read"
+		p.Effect = "They are being read. When that happens, their readings wait in the hub."
+		p.because(s.AtRisk)
 	}
-	if len(s.Faults) != unread { // the others are just being opened
-		p.What = fmt.Sprintf("%d of %s that this replica owns %s not being read", unread, humanize.Count(s.Owned, "partition"), isAre(unread))
-	}
-	p.because(s.Faults)
 
 	return p
 }
@@ -161,22 +158,6 @@ func keptBy(unread, of int) reach {
 		return all
 	}
 	return some
-}
-
-// atRiskProblem returns what there is to say about partitions that are read and may soon not be.
-func atRiskProblem(faults map[string]telemetry.Fault) Problem {
-	if len(faults) == 0 {
-		return Problem{}
-	}
-
-	p := Problem{
-		By:     ByPartitions,
-		What:   partitionNames(faults) + " may soon stop being read",
-		Effect: "They are being read. When that happens, their readings wait in the hub.",
-	}
-	p.because(faults)
-
-	return p
 }
 
 // partitionNames names the partitions that are the keys of a map.
