@@ -97,9 +97,7 @@ func newReplica(
 		config.Deliveries.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
 	}
 	store := string(c.ThrottleStore)
-	r.leases = observe.Store(
-		s.leases, o.recorder.Store(), o.metrics.Store(store), o.monitor.Store.Store,
-	)
+	r.leases = observe.Store(s.leases, o.metrics.Store(store), o.monitor.Store.Store)
 	r.deliverTo(&config, c, s.records)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Rulebook.Mutes = r.muting.Mutes

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -562,7 +563,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 	})
 }
 
-// A dead letter is remembered once it is kept, and nothing else of the deliveries before the last 4,096.
+// A dead letter is remembered once it is kept, until there are 4,096 later deliveries.
 func TestDeviceDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -763,8 +764,28 @@ func TestRecorder(t *testing.T) {
 	if first, last := strings.Index(body, `"id-249"`), strings.Index(body, `"id-150"`); first < 0 || last < first {
 		t.Error("not the last 100, latest first")
 	}
-	if short := w.do("GET", "/").Body.String(); strings.Count(short, `title="id-`) != 15 || !strings.Contains(short, "Show all 100 windows") {
-		t.Error("alerts or windows are not cut short")
+	if short := w.do("GET", "/").Body.String(); strings.Count(short, `title="id-`) != 15 || !strings.Contains(short, "Show all 100 alerts") {
+		t.Error("alerts are not cut short")
+	}
+}
+
+// What is recorded and what is shown do not get into each other's way.
+func TestRecorderAtOnce(t *testing.T) {
+	w := newWorld(t)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 50 {
+				w.take(notify.Alert{ID: "x", Device: fmt.Sprint("device-", i), Window: time.Minute})
+			}
+		})
+	}
+	for range 10 {
+		w.do("GET", "/")
+	}
+	all.Wait()
+	if got := strings.Count(w.do("GET", "/?device=device-3&all").Body.String(), `title="x"`); got != 50 {
+		t.Errorf("%d alerts of a device, want 50", got)
 	}
 }
 
@@ -941,7 +962,7 @@ func TestPageOfAll(t *testing.T) {
 			"alertworker-7d9f-x2x1p and 1 more", "Replicas</h2>", "All replicas <span",
 			"2,392,112", // readings
 			"1,207",     // open alarms of the rule hot
-			">vat<", "oven-3", "115 delivered", "102 delivered, 3 waiting",
+			">vat: 70, at or above 60 (damp)<", "oven-3", "115 delivered", "102 delivered, 3 waiting",
 		} {
 			if !strings.Contains(body, want) {
 				t.Errorf("the page lacks %q", want)

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/lease/observe"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
@@ -130,7 +129,6 @@ func TestInABrowser(t *testing.T) {
 		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
 	})
 	empty.set(func() { empty.worker.receivers = []delivery.ReceiverState{{Name: "log"}} })
-	observe.Store(&fakeStore{}, empty.recorder.Store())
 	empty.set(func() { empty.reading.Running = true })
 	nothing := httptest.NewServer(empty.admin)
 	defer nothing.Close()

@@ -8,18 +8,9 @@ import (
 	"alertworker/internal/ops/status"
 )
 
-// Past gives a an hour of history, and a store that has been asked.
+// Past gives a an hour of history.
 func (a *Admin) Past() {
 	now := time.Now()
-	for i := range 1400 {
-		d := time.Duration(i*7919%97) * time.Millisecond / 10
-		a.Recorder.called(0, now.Add(-3*time.Millisecond-d), false)
-		if i%12 == 0 {
-			a.Recorder.called(1, now.Add(-11*time.Millisecond-4*d), i == 24)
-		}
-	}
-	a.Recorder.called(2, now.Add(-1300*time.Millisecond), false)
-
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := &a.history

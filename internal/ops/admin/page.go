@@ -45,7 +45,6 @@ var (
 		"cause":   func(detail string) string { return humanize.Middle(humanize.OneLine(detail), maxCause) },
 		"class":   func(s status.State) string { return states[s].class },
 		"count":   count[int64],
-		"latency": latencyText,
 		"name":    shortName,
 		"named":   func(device, name string) string { return shortName(sensor.ID{Device: device, Name: name}.String()) },
 		"some":    humanize.Some,
@@ -129,9 +128,7 @@ type page struct {
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store does not respond
 	Receivers                []*receiverRow
-	Several                  bool // there are several receivers
-	Store                    []latency
-	Windows                  []pastDelivery // that are in force
+	Several                  bool           // there are several receivers
 	Alerts                   []pastDelivery // the latest first
 	Duties                   *dutiesView
 	Token                    bool              // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
@@ -160,15 +157,14 @@ type figure struct {
 }
 
 type partitionRow struct {
-	ID        string
-	Owner     string
-	OwnerID   string
-	Mine      bool
-	Waiting   string
-	Committed int64 // the sequence number up to which all is recorded; -1: not known
-	Lag       int64 // events that have not been read, or, if nobody says what is read, recorded; -1: not known
+	ID      string
+	Owner   string
+	OwnerID string
+	Mine    bool
+	Waiting string
+	Lag     int64 // events that have not been read, or, if nobody says what is read, recorded; -1: not known
 
-	last, read int64 // sequence numbers; -1: not known
+	last, read int64 // sequence numbers, of the hub's last event and of what is read, or recorded; -1: not known
 }
 
 // page gathers what the page shows, of all replicas. It waits a moment for services, and shows what they said last.
@@ -199,7 +195,6 @@ func (a *Admin) page(r *http.Request) page {
 		Figures: m.figures(now),
 		Token:   a.Token != "",
 		Plots:   m.plots(now),
-		Store:   a.Recorder.latencies(now),
 		Duties:  a.dutiesView(r),
 		All:     query.Has("all"),
 		More:    map[string]string{},
@@ -215,7 +210,6 @@ func (a *Admin) page(r *http.Request) page {
 	p.Several = len(receivers) > 1
 	p.Receivers = shorten(&p, "receivers", receivers)
 	p.Open = shorten(&p, "alarms", m.Open)
-	p.Windows = shorten(&p, "windows", m.windows(now))
 	p.Alerts = shorten(&p, "alerts", m.Alerts[:min(len(m.Alerts), maxAlerts)])
 	p.Replicas = shorten(&p, "replicas", all)
 	p.Incidents = a.incidentsView(r, &p)
@@ -394,7 +388,7 @@ func (a *Admin) partitionRows(
 	byID := map[string]*partitionRow{}
 	for _, p := range all {
 		byID[p.Partition] = &partitionRow{
-			ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, Committed: p.Checkpoint, read: -1,
+			ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, read: p.Checkpoint,
 		}
 	}
 
@@ -403,21 +397,21 @@ func (a *Admin) partitionRows(
 			row, isMine := byID[read.ID], i == 0
 			switch {
 			case row == nil && isMine: // the store has not answered yet, or it is not the hub's
-				row = &partitionRow{ID: read.ID, last: -1, Committed: -1}
+				row = &partitionRow{ID: read.ID, last: -1, read: -1}
 				byID[read.ID] = row
 			case row == nil, !isMine && row.Owner != s.Replica: // it was its owner
 				continue
 			}
 
 			row.Owner, row.Mine, row.Waiting = s.Replica, isMine, read.Waiting
-			row.Committed, row.read = max(row.Committed, read.Committed), read.Read
+			row.read = max(row.read, read.Read)
 		}
 	}
 
 	for _, row := range byID {
 		row.Lag = -1
-		if known := max(row.Committed, row.read); row.last >= 0 && known >= 0 {
-			row.Lag = max(0, row.last-known)
+		if row.last >= 0 && row.read >= 0 {
+			row.Lag = max(0, row.last-row.read)
 		}
 		rows = append(rows, *row)
 	}
@@ -454,28 +448,6 @@ var randomPart = regexp.MustCompile(`(.)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9
 // label returns the readable part of an owner's id: all but the random part.
 func label(owner string) string { return randomPart.ReplaceAllString(owner, "$1") }
 
-// windows returns the windows in force after the alerts of s.
-func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
-	type window struct {
-		of              sensor.ID
-		about, receiver string
-	}
-	seen := map[window]bool{}
-	for _, d := range s.Alerts {
-		key := window{d.window(), about(d.Rule, d.Level), d.Receiver}
-		isInForce := d.Until.After(now) && !d.Resolved
-		if isInForce && !seen[key] {
-			seen[key] = true
-			all = append(all, d)
-		}
-	}
-
-	return all
-}
-
-// Left is how much of d's window is left at now, in percent.
-func (d pastDelivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now) / d.Until.Sub(d.At)) }
-
 // count formats n, which is not negative, with commas.
 func count[T int | int64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
@@ -484,14 +456,6 @@ func count[T int | int64](n T) string {
 	}
 
 	return s
-}
-
-// latencyText formats the duration of a call.
-func latencyText(d time.Duration) string {
-	if d >= 999*time.Millisecond {
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	}
-	return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
 }
 
 // until formats the time until something that is d ahead.

@@ -2,7 +2,7 @@ package admin
 
 import (
 	"context"
-	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,14 +17,13 @@ const (
 	maxDeliveries = 4096 // that a Recorder keeps
 )
 
-// A Recorder keeps the last 4,096 deliveries of this replica and the durations of the last calls to its store. The
-// zero Recorder is ready for use. It is safe for concurrent use.
+// A Recorder keeps the last deliveries of this replica, from 2,048 to 4,096. The zero Recorder is ready for use. It is safe
+// for concurrent use.
 type Recorder struct {
 	Zone *time.Location // of times in texts, to be set before it is used; nil is UTC
 
 	mu         sync.Mutex
-	deliveries ring[pastDelivery]
-	calls      [len(operations)]ring[call] // of each operation
+	deliveries []pastDelivery // the latest last
 }
 
 // A pastDelivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.
@@ -36,7 +35,6 @@ type pastDelivery struct {
 	Level      string    `json:"level,omitempty"`
 	ID         string    `json:"id"`                 // of the alert
 	At         time.Time `json:"at"`                 // when the delivery ended, by this replica's clock
-	Until      time.Time `json:"until"`              // when its window ends, by the same clock
 	Resolved   bool      `json:"resolved,omitempty"` // a recovery
 	Text       string    `json:"text"`               // what it says; older versions do not share it
 	Enqueued   time.Time `json:"enqueuedTime"`
@@ -50,7 +48,6 @@ type pastDelivery struct {
 
 // deliveryOf returns the delivery of an alert that has ended now. A dead letter needs more.
 func deliveryOf(a notify.Alert, receiver string, zone *time.Location) pastDelivery {
-	now := time.Now().UTC()
 	return pastDelivery{
 		Receiver:   receiver,
 		Device:     a.Device,
@@ -58,8 +55,7 @@ func deliveryOf(a notify.Alert, receiver string, zone *time.Location) pastDelive
 		Rule:       a.Rule,
 		Level:      a.Level,
 		ID:         a.ID,
-		At:         now,
-		Until:      now.Add(a.Window),
+		At:         time.Now().UTC(),
 		Resolved:   a.Resolved,
 		Text:       wording.Style{Zone: zone}.Message(a),
 		Enqueued:   a.Enqueued.UTC(),
@@ -120,11 +116,15 @@ func (r *Recorder) Receiver(name string) notify.Observer {
 	}
 }
 
-// add records a delivery, in place of the oldest if there are too many.
+// add records a delivery, and drops the older half if there are too many.
 func (r *Recorder) add(d pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.deliveries.add(d, maxDeliveries)
+	if len(r.deliveries) == maxDeliveries {
+		r.deliveries = slices.Delete(r.deliveries, 0, maxDeliveries/2)
+	}
+
+	r.deliveries = append(r.deliveries, d)
 }
 
 // last returns at most n deliveries that are like that, the latest first.
@@ -132,44 +132,11 @@ func (r *Recorder) last(n int, is func(*pastDelivery) bool) (all []pastDelivery)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	for d := range r.deliveries.latest() {
-		if len(all) == n {
-			break
-		}
-
-		if is(d) {
-			all = append(all, *d)
+	for _, d := range slices.Backward(r.deliveries) {
+		if len(all) < n && is(&d) {
+			all = append(all, d)
 		}
 	}
 
 	return all
-}
-
-// A ring keeps the last values added.
-type ring[T any] struct {
-	values []T
-	oldest int // once it is full
-}
-
-// add adds v, and drops the oldest value if there are more than most.
-func (r *ring[T]) add(v T, most int) {
-	if len(r.values) < most {
-		r.values = append(r.values, v)
-		return
-	}
-
-	r.values[r.oldest] = v
-	r.oldest = (r.oldest + 1) % most
-}
-
-// latest returns the values, the latest first.
-func (r *ring[T]) latest() iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		n := len(r.values)
-		for i := range n {
-			if !yield(&r.values[(r.oldest+n-1-i)%n]) {
-				return
-			}
-		}
-	}
 }

@@ -52,10 +52,9 @@ func (t totals) minus(u totals) totals {
 
 // A readPartition is one that the replica reads, or has read.
 type readPartition struct {
-	ID        string
-	Read      int64  // sequence number; -1 if nothing has been read
-	Committed int64  // sequence number; -1 if nothing has been recorded
-	Waiting   string // what holds back its checkpoint; empty if nothing does
+	ID      string
+	Read    int64  // sequence number; -1 if nothing has been read
+	Waiting string // what holds back its checkpoint; empty if nothing does
 }
 
 // An unreadableDevice is one of which nothing could be read since then.
@@ -112,17 +111,13 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	defer a.mu.Unlock()
 	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
 	for _, p := range states {
-		row := readPartition{ID: p.Partition, Read: -1, Committed: -1, Waiting: waiting(p, now)}
+		row := readPartition{ID: p.Partition, Read: -1, Waiting: waiting(p, now)}
 		if p.ReadUntil.IsZero() && row.Waiting == "" { // there is nothing to show
 			continue
 		}
 
 		if !p.ReadUntil.IsZero() {
 			row.Read = p.Read.Sequence
-		}
-
-		if p.Committed != (telemetry.Position{}) {
-			row.Committed = p.Committed.Sequence
 		}
 
 		s.Partitions = append(s.Partitions, row)

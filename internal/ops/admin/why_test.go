@@ -26,7 +26,7 @@ func TestWhy(t *testing.T) {
 	over := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
 	failed := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
 	claim := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
-	taken := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second), Until: now.Add(41 * time.Second)}
+	taken := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second)}
 	letter := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Text: "oven-7: 91.5, at or above 80", Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
 	logged := letter
 	logged.Letter = ""

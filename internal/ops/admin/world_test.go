@@ -17,8 +17,6 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/lease"
-	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/status"
@@ -153,10 +151,6 @@ func (w *world) busy(alerts int) {
 	s.Suppressed.Store(9_008)
 	s.Ambiguous.Store(1)
 	s.Levels[0].Sent.Store(209)
-	store := observe.Store(&fakeStore{}, w.recorder.Store())
-	for range 3 {
-		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
-	}
 	for i := range alerts {
 		w.take(notify.Alert{
 			ID: fmt.Sprint("contoso/telemetry/0/", 1_203_000+i), Device: []string{"oven-3", "kiln/north", "boiler#12", "line-2.press"}[i%4],
@@ -308,34 +302,6 @@ func (g *fakeGate) Inspect(_ context.Context, of sensor.ID) (throttle.State, err
 	defer g.mu.Unlock()
 	g.asked = append(g.asked, of.Device)
 	return g.state, g.err
-}
-
-// A fakeStore takes its time, and answers with err.
-type fakeStore struct {
-	lease.Store
-	takes  time.Duration
-	err    error
-	record *lease.Record // what next is asked about, if it is
-}
-
-func (s *fakeStore) Acquire(_ context.Context, _ string, _ time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
-	time.Sleep(s.takes)
-	if s.record != nil {
-		if _, err := next(*s.record); err != nil {
-			return lease.Lease{}, err
-		}
-	}
-	return lease.Lease{Token: 7}, s.err
-}
-
-func (s *fakeStore) Extend(_ context.Context, l lease.Lease, _ string, _ time.Duration) (lease.Lease, error) {
-	time.Sleep(s.takes)
-	return l, s.err
-}
-
-func (s *fakeStore) Release(context.Context, lease.Lease, string) error {
-	time.Sleep(s.takes)
-	return s.err
 }
 
 // problem says whether an answer is one, of status.
