@@ -13,7 +13,6 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify/heartbeat"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry/ownership"
 )
@@ -47,16 +46,7 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 				time.Now().In(c.Zone()), r.self(), status.Statements(reports), partitions, cmp.Or(err, failed),
 			)
 		},
-		Made: func(call heartbeat.Call) {
-			switch {
-			case call.Err != "":
-				r.duties.Record(heartbeatDuty, call.At, leader.Failed, call.Err)
-			case call.Why != "":
-				r.duties.Record(heartbeatDuty, call.At, leader.Reported, call.Why)
-			default:
-				r.duties.Record(heartbeatDuty, call.At, leader.Done, "alerts go out")
-			}
-		},
+		Made: func(call heartbeat.Call) { r.duties.Record(heartbeatDuty, call.Err != "") },
 	}), nil
 }
 

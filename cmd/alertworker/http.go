@@ -15,7 +15,6 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/admin"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
@@ -119,12 +118,6 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Silences = r.muting
 	o.Others = r.source.Reports
 	o.Late = r.lag.Late
-
-	if r.duties != nil {
-		o.Duties = func(ctx context.Context) (leader.Status, error) {
-			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))
-		}
-	}
 
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
 		intake := r.worker.NewIntake(context.Background(), "http")

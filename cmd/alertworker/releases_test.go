@@ -362,14 +362,11 @@ func readRelease(t *testing.T, file string) string {
 		}
 		say("  a reading that the window covers: %v, %v", again.Outcome, err)
 	}
-	duties, err := leader.ReadStatus(t.Context(), s.leases, leader.Key(c.Scope()))
+	duties, err := s.leases.Read(t.Context(), leader.Key(c.Scope()))
 	if err != nil {
 		t.Error(err)
 	}
-	say("duties: term %d since %s", duties.Term, instant(duties.Since))
-	for _, r := range duties.Runs {
-		say("  %s by %s at %s took %v: %v, %s", r.Duty, r.Replica, instant(r.Start), time.Duration(r.Seconds*float64(time.Second)), r.Outcome, r.Detail)
-	}
+	say("duties: term %d since %s", duties.Token, instant(duties.Claimed))
 	for letters, err := range s.deadLetters.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 		if err != nil {
 			t.Fatal(err)

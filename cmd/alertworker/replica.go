@@ -308,7 +308,7 @@ func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.
 		return nil
 	}
 	return leader.New(leader.Config{
-		Store: r.leases, Key: leader.Key(c.Scope()), Replica: c.ReplicaName, Duties: duties, Log: log,
+		Store: r.leases, Key: leader.Key(c.Scope()), Duties: duties, Log: log,
 	})
 }
 

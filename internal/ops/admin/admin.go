@@ -17,7 +17,6 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/httpapi"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
@@ -93,9 +92,6 @@ type Options struct {
 	// Late returns the most by which this replica may be behind in a partition. Nil: that is not known.
 	Late func() time.Duration
 
-	// Duties returns the status of the duties, and is called likewise. Nil: there are none.
-	Duties func(context.Context) (leader.Status, error)
-
 	Log *zap.Logger
 }
 
@@ -107,7 +103,6 @@ type Admin struct {
 	starting   bool              // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
-	duties     *shared[leader.Status]
 	incidents  *shared[openIncidents]
 
 	mu      sync.Mutex
@@ -124,7 +119,6 @@ func New(o Options) *Admin {
 		history:    history{minute: minuteOf(time.Now()), done: map[int64]totals{}}, // what was counted before is part of this minute
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),
-		duties:     newShared(o.Duties),
 		incidents:  newShared(askIncidents(o.Incidents)),
 	}
 	if a.starting {
@@ -140,7 +134,7 @@ func New(o Options) *Admin {
 func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.duties.run, a.incidents.run} {
+	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.incidents.run} {
 		asking.Go(func() { run(ctx, a.Log) })
 	}
 

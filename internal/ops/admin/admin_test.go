@@ -28,7 +28,6 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/admin"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
 	"alertworker/internal/records"
@@ -185,11 +184,11 @@ func TestPageDoesNotWait(t *testing.T) {
 				}
 				return list(ctx)
 			}
-			o.Duties = func(ctx context.Context) (leader.Status, error) {
+			o.Others = func(ctx context.Context) ([][]byte, error) {
 				if down {
-					return leader.Status{}, hang(ctx)
+					return nil, hang(ctx)
 				}
-				return leader.Status{Leader: "the-leader"}, nil
+				return [][]byte{[]byte(`{"replica":"other"}`)}, nil
 			}
 		})
 		w.busy(14)
@@ -198,7 +197,7 @@ func TestPageDoesNotWait(t *testing.T) {
 			body := w.do("GET", "/").Body.String()
 			return body, time.Since(start)
 		}
-		if body, took := get(); took != 0 || !strings.Contains(body, "k8c2m") || !strings.Contains(body, "leader: the-leader") {
+		if body, took := get(); took != 0 || !strings.Contains(body, "k8c2m") || !strings.Contains(body, "and 1 more") {
 			t.Errorf("took %v, want at once, with what the services answer", took)
 		}
 		down = true
@@ -213,9 +212,6 @@ func TestPageDoesNotWait(t *testing.T) {
 		}
 		if !strings.Contains(body, "this is the state 4") || !strings.Contains(body, "k8c2m") {
 			t.Error("the page does not show what was known, or not how old it is")
-		}
-		if !strings.Contains(body, "last known leader: the-leader") {
-			t.Error("the duties do not say that the leader is the last known one")
 		}
 	})
 }
@@ -824,53 +820,6 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%d bars: %v", len(got), got)
 		}
 	})
-}
-
-func TestDuties(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		now := time.Now().UTC()
-		var status leader.Status
-		var down error
-		w := newWorld(t, func(o *admin.Options) {
-			o.Duties = func(context.Context) (leader.Status, error) { return status, down }
-		})
-		check := func(texts ...string) {
-			t.Helper()
-			time.Sleep(time.Minute) // so that it is read again
-			w.do("GET", "/")        // which does not wait for a store that has failed
-			synctest.Wait()
-			body := w.do("GET", "/").Body.String()
-			for _, text := range texts {
-				_, after, ok := strings.Cut(body, text)
-				if !ok {
-					t.Fatalf("want %q next in\n%s", text, body)
-				}
-				body = after
-			}
-		}
-
-		down = errors.New("connection refused")
-		check("The throttle store has not answered yet.")
-
-		down = nil
-		status = leader.Status{Runs: []leader.Run{}}
-		check("no leader at present", "No duty has run yet")
-
-		status = leader.Status{
-			Leader: "me", Term: 17, Since: now.Add(-time.Hour),
-			Runs: []leader.Run{
-				{Duty: "chore-1", Term: 15, Replica: "first", Start: now.Add(-150 * time.Minute), Seconds: 1.5, Outcome: leader.Done},
-				{Duty: "chore-2", Term: 16, Replica: "second", Start: now.Add(-90 * time.Minute), Outcome: leader.Failed, Detail: "no <room>"},
-			},
-		}
-		check("leader: me, for 63 min", "chore-1", "chore-2", "no &lt;room&gt;")
-
-		down = errors.New("connection refused")
-		check("last known leader: me", "The throttle store does not respond: this is the state 60 s ago.", "chore-2")
-	})
-	if body := newWorld(t).do("GET", "/").Body.String(); strings.Contains(body, "Duties") {
-		t.Error("there are no duties")
-	}
 }
 
 func TestProblemsAreJSON(t *testing.T) {

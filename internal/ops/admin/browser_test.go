@@ -22,7 +22,6 @@ import (
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/partition"
 	"alertworker/internal/records"
 )
@@ -32,14 +31,7 @@ import (
 func TestInABrowser(t *testing.T) {
 	t.Parallel()
 	b := startBrowser(t, 10*time.Minute)
-	w := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (leader.Status, error) {
-			return leader.Status{Leader: o.Replica, Since: time.Now().Add(-11 * time.Minute), Runs: []leader.Run{
-				{Duty: "incidents", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-26 * time.Hour), Seconds: 4, Outcome: leader.Failed, Detail: "list records: service unavailable"},
-				{Duty: "sweep", Replica: o.Replica, Start: time.Now().Add(-2 * time.Hour), Seconds: 1.4, Outcome: leader.Done, Detail: "deleted 1,204 records"},
-			}}, nil
-		}
-	})
+	w := newWorld(t)
 	w.busy(14)
 	w.set(func() {
 		w.worker.receivers = append(w.worker.receivers, delivery.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
@@ -125,9 +117,7 @@ func TestInABrowser(t *testing.T) {
 	}
 
 	// A page with nothing on it yet.
-	empty := newWorld(t, func(o *admin.Options) {
-		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
-	})
+	empty := newWorld(t)
 	empty.set(func() { empty.worker.receivers = []delivery.ReceiverState{{Name: "log"}} })
 	empty.set(func() { empty.reading.Running = true })
 	nothing := httptest.NewServer(empty.admin)

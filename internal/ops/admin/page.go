@@ -42,7 +42,6 @@ var (
 		"js":      func() template.JS { return template.JS(pageJS) },
 		"about":   about,
 		"capital": humanize.Capital,
-		"cause":   func(detail string) string { return humanize.Middle(humanize.OneLine(detail), maxCause) },
 		"class":   func(s status.State) string { return states[s].class },
 		"count":   count[int64],
 		"name":    shortName,
@@ -50,7 +49,6 @@ var (
 		"some":    humanize.Some,
 		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
 		"span":    humanize.Span,
-		"took":    func(seconds float64) string { return humanize.Span(time.Duration(seconds * float64(time.Second))) },
 		"until":   until,
 	}).Parse(pageHTML))
 
@@ -67,7 +65,6 @@ const (
 	listed    = 15   // rows of a list, unless all are asked for
 	maxAlarms = 1000 // open ones of this replica
 	maxShown  = 128  // characters of a name; IoT Hub's have no more
-	maxCause  = 120  // characters of what a duty reports: a sentence begins with its cause, and an error ends in it
 )
 
 // shortName is a name from outside as the page has room for it.
@@ -128,9 +125,8 @@ type page struct {
 	Partitions               []partitionRow
 	PartitionsOld            string // how old they are, if the store does not respond
 	Receivers                []*receiverRow
-	Several                  bool           // there are several receivers
-	Alerts                   []pastDelivery // the latest first
-	Duties                   *dutiesView
+	Several                  bool              // there are several receivers
+	Alerts                   []pastDelivery    // the latest first
 	Token                    bool              // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
 	All                      bool              // lists have all their rows
 	More                     map[string]string // links to all rows, by what a list has
@@ -195,7 +191,6 @@ func (a *Admin) page(r *http.Request) page {
 		Figures: m.figures(now),
 		Token:   a.Token != "",
 		Plots:   m.plots(now),
-		Duties:  a.dutiesView(r),
 		All:     query.Has("all"),
 		More:    map[string]string{},
 	}

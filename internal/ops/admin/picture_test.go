@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/xml"
 	"fmt"
 	"os"
@@ -17,8 +16,6 @@ import (
 	"golang.org/x/net/html/atom"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/ops/admin"
-	"alertworker/internal/ops/leader"
 	"alertworker/internal/telemetry"
 )
 
@@ -33,13 +30,7 @@ const (
 //	go test -run Picture ./internal/ops/admin -update
 func TestPicture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, func(o *admin.Options) {
-			o.Duties = func(context.Context) (leader.Status, error) {
-				return leader.Status{Leader: "alertworker-7d9f-k8c2m", Since: time.Now().Add(-7 * time.Hour), Runs: []leader.Run{{
-					Duty: "janitor", Replica: "alertworker-7d9f-k8c2m", Start: time.Now().Add(-36 * time.Minute), Seconds: 0.84, Outcome: leader.Done, Detail: "31 removed",
-				}}}, nil
-			}
-		})
+		w := newWorld(t)
 		time.Sleep(9*time.Hour + 14*time.Minute)
 		w.busy(7)
 		w.set(func() { w.worker.receivers = w.worker.receivers[:1] })

@@ -1,8 +1,8 @@
 // Package leader runs duties: work that exactly one replica does for all.
 //
 // An [Elector] makes one replica at a time the leader, by a lease in the store that
-// the gates use. The leader's [Scheduler] runs each [Duty] when it is due and records the run in the
-// lease's note, where the next leader and every replica's status page find
+// the gates use. The leader's [Scheduler] runs each [Duty] when it is due, and notes in the
+// lease's record when that was, where the next leader finds
 // it. Trust in the lease starts before the call that grants or renews it and
 // ends 5 s before the store's expiry, so two replicas never act at the same time. What a
 // duty started just before the lease was lost may still take effect, and must do no harm.
@@ -11,11 +11,13 @@
 package leader
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/zap"
 
@@ -27,11 +29,9 @@ const (
 	runTimeout = 5 * time.Minute  // for one run
 	firstRetry = 30 * time.Second // after a failed run; doubled after each further failure
 	maxRetry   = 4 * time.Minute
-	maxTries   = 5                // then the duty waits until it is due again
 	goOnAfter  = 15 * time.Second // a run that left more to do, so that other duties get a turn
 	maxSleep   = time.Minute      // the wall clock may be set, or have run on while the machine was suspended
-	// between two replicas; a run recorded further in the future was recorded by a wrong clock
-	maxClockGap = time.Hour
+	maxMark    = 256              // bytes, as JSON
 )
 
 // Key returns the key of the leader's lease for a scope.
@@ -39,32 +39,25 @@ func Key(scope string) string { return "~duties/" + scope }
 
 // A Duty is work that one replica does for all.
 type Duty struct {
-	Name  string        // short: it is recorded with every run
+	Name  string        // short: it is noted
 	Every time.Duration // between two runs
 	// Do is nil if the duty has a schedule of its own: who performs it, while this replica leads, calls
-	// Scheduler.Record. Else it performs the duty once, within 5 minutes. What it returns is recorded; an error must
-	// hold no secrets. After an error it is retried, up to 5 times in all.
-	// If the leader dies during the run, the next one starts it again.
-	Do func(ctx context.Context, c *Call) (report string, err error)
-}
-
-// A Call is the input of one run of a duty.
-type Call struct {
-	Term int64 // fencing token: grows from leader to leader
-	// Mark is what the previous run left in it, on whichever leader; what Do leaves in it
-	// is for the next run, also after an error. A run that leaves a mark and returns no error
-	// has more to do: the duty runs again within a minute. A mark that
-	// is not valid UTF-8, or takes more than 256 bytes as JSON, is dropped.
-	Mark string
+	// Scheduler.Record. Else it performs the duty once, within 5 minutes, and returns a report for the log; an error must
+	// hold no secrets. After an error it is tried again, with pauses of up to 4 minutes. A leader that dies during a run has
+	// the next one do it.
+	//
+	// mark is what the previous run returned as next, on whichever leader, also with an error. A run that returns a next and
+	// no error has more to do: the duty runs again within a minute. A next that is not valid UTF-8, or takes more than 256
+	// bytes as JSON, is dropped.
+	Do func(ctx context.Context, mark string) (report, next string, err error)
 }
 
 // Config configures a Scheduler. All fields are required.
 type Config struct {
-	Store   lease.Store
-	Key     string // see Key; shared by all replicas
-	Replica string // shown to people
-	Duties  []Duty
-	Log     *zap.Logger
+	Store  lease.Store
+	Key    string // see Key; shared by all replicas
+	Duties []Duty
+	Log    *zap.Logger
 }
 
 // A Scheduler runs duties, one at a time, while its replica leads. Run may be called once at a
@@ -75,13 +68,24 @@ type Scheduler struct {
 
 	mu   sync.Mutex
 	note note  // of this replica's last term
-	term *Term // of the last
+	term *Term // the last
+}
+
+// A note is what the leader leaves in its lease record, as JSON: far less than lease.MaxNote. That of version 1.0 has more,
+// which is not read.
+type note struct {
+	Duties map[string]history `json:"duties,omitempty"`
+}
+
+// A history is what the note has about one duty.
+type history struct {
+	Last   int64  `json:"last,omitempty"`   // when the last run began that left nothing to do, Unix seconds
+	Mark   string `json:"mark,omitempty"`   // see Duty
+	Failed int    `json:"failed,omitempty"` // runs that failed in a row; those that were interrupted do not count
 }
 
 func New(c Config) *Scheduler {
-	r := &Scheduler{Config: c}
-	r.elector = NewElector(c.Store, c.Key, r.begin, c.Log)
-	return r
+	return &Scheduler{Config: c, elector: NewElector(c.Store, c.Key, c.Log)}
 }
 
 // Run campaigns, and leads when elected, until ctx ends. It returns when the duty under way
@@ -108,169 +112,110 @@ func (r *Scheduler) Failures() map[string]int {
 	return all
 }
 
+// Record notes that a duty without Do was performed, or failed. It does nothing unless this replica leads.
+func (r *Scheduler) Record(duty string, failed bool) {
+	token, leading := r.Leading()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !leading || r.term == nil || r.term.Token != token { // it has just begun
+		return
+	}
+
+	h := r.note.Duties[duty]
+	h.Failed++
+	if !failed {
+		h.Failed = 0
+	}
+	r.record(duty, h)
+}
+
+// record replaces what the note has about a duty. The caller holds r.mu.
+func (r *Scheduler) record(duty string, h history) {
+	r.note.Duties[duty] = h
+	b, _ := json.Marshal(r.note) // strings and integers: cannot fail
+	r.term.SetNote(string(b))
+}
+
 // A scheduled duty.
 type scheduled struct {
 	Duty
-	due   time.Time
-	at    time.Time // due, or later for a retry
-	tries int       // that failed
-}
-
-// next schedules the first try after last.
-func (a *scheduled) next(last time.Time) {
-	a.due = last.Add(a.Every)
-	a.at, a.tries = a.due, 0
-}
-
-// begin returns the note with which a term of this replica begins.
-func (r *Scheduler) begin(prev lease.Record) string {
-	n := parseNote(prev.Note)
-	n.Leader = r.Replica
-	return n.String()
+	at time.Time // of its next run
 }
 
 // lead runs duties until ctx ends.
 func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 	duties := r.schedule(t)
-	if len(duties) == 0 {
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
-
-	for {
-		next := slices.MinFunc(duties, func(a, b *scheduled) int { return a.at.Compare(b.at) })
-		backoff.Sleep(ctx, min(time.Until(next.at.Round(0)), maxSleep))
-		if err := context.Cause(ctx); err != nil {
-			return err
+	for ctx.Err() == nil {
+		var next *scheduled
+		pause := maxSleep
+		for _, d := range duties {
+			if until := time.Until(d.at.Round(0)); until < pause { // by the wall clock
+				pause, next = until, d
+			}
 		}
 
-		if !time.Now().Round(0).Before(next.at.Round(0)) {
-			r.run(ctx, t, next)
+		if backoff.Sleep(ctx, pause) && next != nil {
+			r.run(ctx, next)
 		}
 	}
+
+	return context.Cause(ctx)
 }
 
 // schedule returns when each duty is due, according to the note with which t begins. A duty that it does
-// not list is first due as if it had just run.
-func (r *Scheduler) schedule(t *Term) []*scheduled {
-	now := time.Now()
-	n := parseNote(t.Note())
-	known := n.Duties
-	n.Duties = make(map[string]history, len(r.Duties))
-	var duties []*scheduled
+// not list is first due as if it had just run, and so is one that ran in the future, by a wrong clock.
+func (r *Scheduler) schedule(t *Term) (all []*scheduled) {
+	var known note
+	_ = json.Unmarshal([]byte(t.Note()), &known) // what cannot be read has not run
+	now := time.Now().Unix()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.term, r.note = t, note{map[string]history{}}
 	for _, d := range r.Duties {
-		h := known[d.Name]
-		at := time.Unix(h.Last, 0)
-		if h.Last == 0 || at.After(now.Add(maxClockGap)) {
-			at = now
+		h := known.Duties[d.Name]
+		h.Last = min(cmp.Or(h.Last, now), now)
+		r.record(d.Name, h)
+		if d.Do != nil {
+			all = append(all, &scheduled{d, time.Unix(h.Last, 0).Add(d.Every)})
 		}
-
-		if d.Do == nil {
-			n.Duties[d.Name] = h
-			continue
-		}
-
-		h.Last = at.Unix()
-		n.Duties[d.Name] = h
-		a := &scheduled{Duty: d}
-		a.next(at)
-		duties = append(duties, a)
 	}
 
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.note, r.term = n, t
-	t.SetNote(n.String())
-
-	return duties
+	return all
 }
 
-// Record records a run of a duty without Do that began at start and has just ended: Done or Reported, with a report, or
-// Failed, with an error. The detail must hold no secrets. It does nothing unless this replica leads.
-func (r *Scheduler) Record(duty string, start time.Time, outcome Outcome, detail string) {
-	term, ok := r.Leading()
-	if !ok {
-		return
-	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.term == nil || r.term.Token != term { // it has just begun
-		return
-	}
-
-	h := r.note.Duties[duty]
-	h.ended(runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: outcome, Detail: detail})
-	r.note.Duties[duty] = h
-	r.term.SetNote(r.note.String())
-}
-
-// record replaces what the note has about a duty.
-func (r *Scheduler) record(t *Term, duty string, h history) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.note.Duties[duty] = h
-	t.SetNote(r.note.String())
-}
-
-// history returns what the note has about a duty.
-func (r *Scheduler) history(duty string) history {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.note.Duties[duty]
-}
-
-// run runs a duty once, records the run, and schedules the next.
-func (r *Scheduler) run(ctx context.Context, t *Term, a *scheduled) {
+// run runs a duty once, notes that, and schedules the next run.
+func (r *Scheduler) run(ctx context.Context, d *scheduled) {
 	start := time.Now()
-	done := runNote{Term: t.Token, Start: start}
-	h := r.history(a.Name)
-	if len(h.Runs) > 0 && h.Runs[len(h.Runs)-1].Outcome == Begun { // its leader died
-		h.Failed++
-	}
-
-	h.Runs = []runNote{done}
-	r.record(t, a.Name, h)
-
+	r.mu.Lock()
+	h := r.note.Duties[d.Name]
+	r.mu.Unlock()
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
-	call := &Call{Term: t.Token, Mark: h.Mark}
-	report, err := a.Do(try, call)
+	report, next, err := d.Do(try, h.Mark)
 	cancel()
-	h.Mark = storable(call.Mark)
 
-	took := time.Since(start)
-	done.Seconds = took.Seconds()
-	done.Outcome = Done
-	done.Detail = report
-	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", took))
-
-	switch {
-	case err == nil:
-		log.Info("duty completed", zap.String("report", report))
-	case ctx.Err() != nil:
-		done.Outcome, done.Detail = Interrupted, context.Cause(ctx).Error()
-	default:
-		done.Outcome, done.Detail = Failed, err.Error()
-		a.tries++
-		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
+	h.Mark = next
+	if b, _ := json.Marshal(next); len(b) > maxMark || !utf8.ValidString(next) {
+		h.Mark = ""
 	}
 
+	log := r.Log.With(zap.String("duty", d.Name), zap.Int64("term", r.term.Token), zap.Duration("took", time.Since(start)))
 	switch {
-	case err == nil && h.Mark != "":
-		a.at, a.tries = time.Now().Add(goOnAfter), 0
-
-	case err == nil || a.tries == maxTries:
-		settled := a.due
-		if start.After(settled) {
-			settled = start // of several missed times one is made up for
+	case err != nil && ctx.Err() != nil: // interrupted: the next leader's
+	case err != nil:
+		h.Failed++
+		d.at = time.Now().Add(backoff.Delay(h.Failed, firstRetry, maxRetry))
+		log.Warn("duty failed", zap.Error(err), zap.Int("times", h.Failed))
+	default:
+		h.Failed = 0
+		d.at = time.Now().Add(goOnAfter)
+		if h.Mark == "" {
+			h.Last = start.Unix() // of several missed times one is made up for
+			d.at = start.Add(d.Every)
 		}
-		h.Last = settled.Unix()
-		a.next(settled)
-
-	default:
-		a.at = time.Now().Add(backoff.Delay(a.tries, firstRetry, maxRetry))
+		log.Info("duty completed", zap.String("report", report))
 	}
 
-	h.ended(done)
-	r.record(t, a.Name, h)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record(d.Name, h)
 }

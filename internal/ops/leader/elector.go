@@ -29,24 +29,20 @@ const (
 type Elector struct {
 	store lease.Store
 	key   string
-	note  func(prev lease.Record) string
 	log   *zap.Logger
 
 	mu   sync.Mutex
 	held lease.Lease // zero while not leading
 }
 
-// NewElector returns an Elector. note returns the note with which a term begins, given the record
-// that the last one left; it must not block.
-func NewElector(store lease.Store, key string, note func(prev lease.Record) string, log *zap.Logger) *Elector {
-	return &Elector{store: store, key: key, note: note, log: log}
+// NewElector returns an Elector. A term begins with the note that the last one left.
+func NewElector(store lease.Store, key string, log *zap.Logger) *Elector {
+	return &Elector{store: store, key: key, log: log}
 }
 
 // A Term is one period of leadership.
 type Term struct {
-	// Token grows with every term, whoever leads. A duty whose effects might
-	// arrive late sends it along, so that a recipient that has seen a greater one can refuse.
-	Token int64
+	Token int64 // grows with every term, whoever leads
 
 	mu      sync.Mutex
 	note    string
@@ -135,9 +131,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term
 	// ctx does not interrupt the call: a lease whose grant was not received would block all others
 	// until it ends.
 	call, cancel := calling(ctx)
-	l, err := e.store.Acquire(call, e.key, ttl, func(prev lease.Record) (string, error) {
-		return e.note(prev), nil
-	})
+	l, err := e.store.Acquire(call, e.key, ttl, func(prev lease.Record) (string, error) { return prev.Note, nil })
 	cancel()
 	if err != nil {
 		return fmt.Errorf("acquire the leader's lease: %w", err)

@@ -162,7 +162,7 @@ func newHouse(t rapid.TB) *house {
 func (h *house) start(name string) *replica {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &replica{name: name, link: &link{Store: h.store, until: h.until}, stop: stop, done: make(chan struct{})}
-	r.e = leader.NewElector(r.link, key, func(prev lease.Record) string { return prev.Note }, h.log)
+	r.e = leader.NewElector(r.link, key, h.log)
 	h.running.Go(func() {
 		defer close(r.done)
 		r.e.Run(ctx, func(ctx context.Context, t *leader.Term) error { return h.led(ctx, r, t) })

@@ -19,54 +19,44 @@ import (
 	"alertworker/internal/ops/leader"
 )
 
-// A work is a duty that notes when and for what it was called.
+// A work is a duty that notes when it was called.
 type work struct {
-	mu    sync.Mutex
-	at    []time.Time
-	calls []leader.Call
-	do    func(context.Context, int) (string, error) // nil: nothing
+	mu sync.Mutex
+	at []time.Time
+	do func(context.Context, int) error // nil: nothing
 }
 
 func (w *work) duty(name string, every time.Duration) leader.Duty {
-	return leader.Duty{Name: name, Every: every, Do: func(ctx context.Context, c *leader.Call) (string, error) {
+	return leader.Duty{Name: name, Every: every, Do: func(ctx context.Context, _ string) (string, string, error) {
 		w.mu.Lock()
-		w.at, w.calls = append(w.at, time.Now()), append(w.calls, *c)
+		w.at = append(w.at, time.Now())
 		n := len(w.at)
 		w.mu.Unlock()
 		if w.do == nil {
-			return fmt.Sprintf("call %d", n), nil
+			return fmt.Sprintf("call %d", n), "", nil
 		}
-		return w.do(ctx, n)
+		return "", "", w.do(ctx, n)
 	}}
 }
 
-func (w *work) seen() ([]time.Time, []leader.Call) {
+func (w *work) seen() []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]time.Time(nil), w.at...), append([]leader.Call(nil), w.calls...)
+	return slices.Clone(w.at)
 }
 
 // run starts a replica's roster; stop ends it and waits.
-func run(s lease.Store, name string, duties ...leader.Duty) (stop func()) {
-	_, stop = roster(s, name, duties...)
+func run(s lease.Store, duties ...leader.Duty) (stop func()) {
+	_, stop = roster(s, duties...)
 	return stop
 }
 
-func roster(s lease.Store, name string, duties ...leader.Duty) (r *leader.Scheduler, stop func()) {
+func roster(s lease.Store, duties ...leader.Duty) (r *leader.Scheduler, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	r = leader.New(leader.Config{Store: s, Key: key, Replica: name, Duties: duties, Log: zap.NewNop()})
+	r = leader.New(leader.Config{Store: s, Key: key, Duties: duties, Log: zap.NewNop()})
 	running.Go(func() { r.Run(ctx) })
 	return r, func() { cancel(); running.Wait() }
-}
-
-func status(t *testing.T, s lease.Store) leader.Status {
-	t.Helper()
-	st, err := leader.ReadStatus(t.Context(), s, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st
 }
 
 // Three replicas do a daily duty once a day and a frequent one as often as one would,
@@ -75,34 +65,31 @@ func TestDutiesRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
 		var day, hour work
-		start := func(name string) func() {
-			return run(s, name, day.duty("day", 24*time.Hour), hour.duty("hour", time.Hour))
+		start := func() func() {
+			return run(s, day.duty("day", 24*time.Hour), hour.duty("hour", time.Hour))
 		}
 		began := time.Now()
-		stops := []func(){start("a"), start("b"), start("c")}
+		stops := []func(){start(), start(), start()}
 		for i := range 2 * 24 * 2 { // two days of rolling restarts
 			time.Sleep(30 * time.Minute)
 			if i%5 == 0 {
 				stops[i%3]()
-				stops[i%3] = start(fmt.Sprint("replica-", i))
+				stops[i%3] = start()
 			}
 		}
 		for _, stop := range stops {
 			stop()
 		}
-		days, calls := day.seen()
+		days := day.seen()
 		if len(days) < 1 || len(days) > 2 {
 			t.Errorf("the daily duty ran %d times in two days: %v", len(days), days)
 		}
-		for i, c := range calls {
-			if late := days[i].Sub(began.Add(time.Duration(i+1) * 24 * time.Hour)); late < 0 || late > time.Duration(i+1)*2*handover {
-				t.Errorf("run %d was at %v", i, days[i])
-			}
-			if i > 0 && c.Term < calls[i-1].Term {
-				t.Errorf("term %d after %d", c.Term, calls[i-1].Term)
+		for i, at := range days {
+			if late := at.Sub(began.Add(time.Duration(i+1) * 24 * time.Hour)); late < 0 || late > time.Duration(i+1)*2*handover {
+				t.Errorf("run %d was at %v", i, at)
 			}
 		}
-		if hours, _ := hour.seen(); len(hours) < 46 || len(hours) > 48 {
+		if hours := hour.seen(); len(hours) < 46 || len(hours) > 48 {
 			t.Errorf("the hourly duty ran %d times in two days", len(hours))
 		}
 	})
@@ -113,41 +100,40 @@ func TestMissedIsMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
 		var w work
-		stop := run(s, "a", w.duty("day", 24*time.Hour))
+		stop := run(s, w.duty("day", 24*time.Hour))
 		time.Sleep(time.Hour)
 		stop()
 		time.Sleep(3 * 24 * time.Hour)
-		stop = run(s, "b", w.duty("day", 24*time.Hour))
+		stop = run(s, w.duty("day", 24*time.Hour))
 		time.Sleep(time.Hour)
 		stop()
-		if at, _ := w.seen(); len(at) != 1 || time.Since(at[0]) > time.Hour {
+		if at := w.seen(); len(at) != 1 || time.Since(at[0]) > time.Hour {
 			t.Errorf("after three missed days the duty ran at %v", at)
 		}
 	})
 }
 
-// A duty that fails is tried again, later and later, and given up until it is due
-// again. The others do not wait for it.
+// A duty that fails is tried again, later and later, up to every 4 minutes. The others do not wait for it.
 func TestFailingDuty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
-		bad := work{do: func(context.Context, int) (string, error) { return "", errors.New("no route") }}
+		bad := work{do: func(context.Context, int) error { return errors.New("no route") }}
 		var good work
-		stop := run(s, "a", bad.duty("bad", 24*time.Hour), good.duty("good", time.Minute))
-		time.Sleep(34 * time.Hour)
+		stop := run(s, bad.duty("bad", time.Hour), good.duty("good", time.Minute))
+		time.Sleep(4 * time.Hour)
 		stop()
-		at, _ := bad.seen()
-		if len(at) != 5 {
-			t.Fatalf("tried %d times for one due time, want 5: %v", len(at), at)
+		at := bad.seen()
+		if len(at) < 3*60/4 {
+			t.Fatalf("tried %d times in 3 hours: %v", len(at), at)
 		}
-		for i, most := range []time.Duration{30, 60, 120, 240} {
-			most *= time.Second
+		for i := range at[1:] {
+			most := min(30*time.Second<<min(i, 10), 4*time.Minute)
 			if gap := at[i+1].Sub(at[i]); gap < most/2 || gap > most+time.Second {
 				t.Errorf("try %d came after %v, want %v to %v", i+2, gap, most/2, most)
 			}
 		}
-		if ok, _ := good.seen(); len(ok) < 30*60-2 {
-			t.Errorf("the other duty ran %d times in 30 hours, want once a minute", len(ok))
+		if ok := good.seen(); len(ok) < 4*60-2 {
+			t.Errorf("the other duty ran %d times in 4 hours, want once a minute", len(ok))
 		}
 	})
 }
@@ -158,18 +144,18 @@ func TestDutyIsCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
 		cause := make(chan error, 2)
-		w := work{do: func(ctx context.Context, n int) (string, error) {
+		w := work{do: func(ctx context.Context, n int) error {
 			if n == 3 {
-				return "done after all", nil
+				return nil
 			}
 			<-ctx.Done()
 			cause <- context.Cause(ctx)
-			return "", ctx.Err()
+			return ctx.Err()
 		}}
 		d := w.duty("long", time.Hour)
-		stop := run(s, "a", d)
+		r, stop := roster(s, d)
 		time.Sleep(time.Hour + 5*time.Minute + time.Second)
-		at, _ := w.seen()
+		at := w.seen()
 		select {
 		case err := <-cause:
 			if len(at) != 1 || !strings.Contains(err.Error(), "5m") {
@@ -179,86 +165,19 @@ func TestDutyIsCutShort(t *testing.T) {
 			t.Error("it runs on after 5 minutes")
 		}
 		time.Sleep(time.Minute) // in the second try
+		if n := r.Failures()["long"]; n != 1 {
+			t.Errorf("%d failures", n)
+		}
 		stop()
 		stopped := time.Now()
-		if runs := status(t, s).Runs; len(runs) != 1 || runs[0].Outcome != leader.Interrupted {
-			t.Errorf("after it was stopped: %+v", runs)
-		}
-		stop = run(s, "b", d)
+		r, stop = roster(s, d)
 		time.Sleep(time.Minute)
+		if n := r.Failures()["long"]; n != 0 {
+			t.Errorf("%d failures in a row after it was done", n)
+		}
 		stop()
-		at, _ = w.seen()
-		if len(at) != 3 || at[2].Sub(stopped) > handover {
+		if at = w.seen(); len(at) != 3 || at[2].Sub(stopped) > handover {
 			t.Errorf("the next leader: %v", at)
-		}
-		runs := status(t, s).Runs
-		if len(runs) != 1 || runs[0].Outcome != leader.Done || runs[0].Detail != "done after all" {
-			t.Errorf("the log: %+v", runs)
-		}
-	})
-}
-
-// The log has the last run of a duty, whoever led.
-func TestLog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memlease.New()
-		if st := status(t, s); st.Leader != "" || st.Term != 0 || len(st.Runs) != 0 {
-			t.Errorf("before anything: %+v", st)
-		}
-		w := work{do: func(_ context.Context, n int) (string, error) {
-			time.Sleep(time.Duration(n) * time.Second)
-			if n%2 == 0 {
-				return "", fmt.Errorf("error %d", n)
-			}
-			return fmt.Sprint("report ", n), nil
-		}}
-		began := time.Now()
-		d := w.duty("janitor", time.Hour)
-		stop := run(s, "a", d)
-		time.Sleep(3*time.Hour + 10*time.Minute)
-		st := status(t, s)
-		if st.Leader != "a" || st.Term == 0 || st.Since.Sub(began) > time.Second {
-			t.Errorf("while a leads: %+v", st)
-		}
-		stop()
-		if st := status(t, s); st.Leader != "" {
-			t.Errorf("after a stopped %q leads", st.Leader)
-		}
-		stop = run(s, "b", d)
-		time.Sleep(9 * time.Hour)
-		stop()
-
-		st = status(t, s)
-		at, _ := w.seen()
-		n := len(at)
-		if len(st.Runs) != 1 || n < 13 {
-			t.Fatalf("of %d runs %+v are logged, want the last", n, st.Runs)
-		}
-		want := leader.Run{
-			Duty: "janitor", Term: st.Term, Replica: "b", Start: at[n-1].UTC().Truncate(time.Second), Seconds: float64(n),
-			Outcome: leader.Done, Detail: fmt.Sprint("report ", n),
-		}
-		if n%2 == 0 {
-			want.Outcome, want.Detail = leader.Failed, fmt.Sprint("error ", n)
-		}
-		if st.Runs[0] != want {
-			t.Errorf("run %d is %+v, want %+v", n, st.Runs[0], want)
-		}
-	})
-}
-
-// Runs of a duty that fails again and again do not push out those of another.
-func TestLogOfEachDuty(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memlease.New()
-		other := work{}
-		janitor := work{do: func(context.Context, int) (string, error) { return "", errors.New("refused") }}
-		stop := run(s, "a", other.duty("other", 24*time.Hour), janitor.duty("janitor", time.Hour))
-		time.Sleep(34 * time.Hour)
-		stop()
-		runs := status(t, s).Runs
-		if at, _ := janitor.seen(); len(runs) != 2 || runs[0].Duty != "janitor" || runs[1].Duty != "other" || len(at) < 100 {
-			t.Errorf("of %d runs of the janitor and 1 of the other these are listed: %+v", len(at), runs)
 		}
 	})
 }
@@ -268,14 +187,14 @@ func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
 		var healed atomic.Bool
-		bad := work{do: func(ctx context.Context, n int) (string, error) {
+		bad := work{do: func(ctx context.Context, n int) error {
 			if n == 6 {
 				<-ctx.Done() // interrupted
 			}
 			if healed.Load() {
-				return "", nil
+				return nil
 			}
-			return "", errors.New("no route")
+			return errors.New("no route")
 		}}
 		var good work
 		duties := []leader.Duty{bad.duty("bad", time.Hour), good.duty("good", time.Hour)}
@@ -285,14 +204,15 @@ func TestFailures(t *testing.T) {
 				t.Errorf("%s: %v, want %d of bad", what, got, want)
 			}
 		}
-		a, stopA := roster(s, "a", duties...)
+		a, stopA := roster(s, duties...)
 		check("before it leads", a, 0)
-		time.Sleep(time.Hour + 20*time.Minute)
-		check("after an hour", a, 5)
-		b, stopB := roster(s, "b", duties...)
-		time.Sleep(time.Minute)
+		for len(bad.seen()) < 6 {
+			time.Sleep(time.Second)
+		}
+		check("after five", a, 5)
+		b, stopB := roster(s, duties...)
+		time.Sleep(time.Minute) // of the 5 that the sixth takes
 		check("on a replica that does not lead", b, 0)
-		time.Sleep(47 * time.Minute) // in the sixth run: an hour after the fifth, and 5 minutes long
 		stopA()
 		check("once stopped", a, 0)
 		time.Sleep(handover + time.Second)
@@ -307,30 +227,33 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// A run whose replica was killed stays in the log as begun, and is begun again.
+// What a leader had begun that was killed, the next one begins again.
 func TestKilledInADuty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
 		a := &link{Store: s}
-		w := work{do: func(ctx context.Context, n int) (string, error) {
+		w := work{do: func(ctx context.Context, n int) error {
 			if n == 1 {
 				<-ctx.Done()
 			}
-			return "", ctx.Err()
+			return ctx.Err()
 		}}
 		d := w.duty("janitor", time.Hour)
-		stopA := run(a, "a", d)
+		stopA := run(a, d)
 		synctest.Wait()
-		stopB := run(s, "b", d)
+		stopB := run(s, d)
 		time.Sleep(time.Hour + time.Minute)
 		a.set(refusing)
 		stopA()
-		begun := status(t, s).Runs
+		killed := time.Now()
 		time.Sleep(takeover)
+		if at := w.seen(); len(at) != 2 || at[1].Before(killed) {
+			t.Errorf("runs at %v, killed at %v", at, killed)
+		}
+		time.Sleep(30 * time.Minute)
 		stopB()
-		runs := status(t, s).Runs
-		if len(begun) != 1 || len(runs) != 1 || runs[0].Term == begun[0].Term || begun[0].Outcome != leader.Begun || runs[0].Replica != "b" || runs[0].Outcome != leader.Done {
-			t.Errorf("the log: %+v, then %+v", begun, runs)
+		if at := w.seen(); len(at) != 2 {
+			t.Errorf("done, and then again: %v", at)
 		}
 	})
 }
@@ -349,61 +272,89 @@ func TestClockGoneWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		var near, far work
-		stop := run(s, "a", near.duty("near", time.Hour), far.duty("far", time.Hour))
+		stop := run(s, near.duty("near", time.Hour), far.duty("far", time.Hour))
 		time.Sleep(time.Hour + time.Minute)
 		stop()
-		if at, _ := near.seen(); len(at) != 0 {
-			t.Error("done an hour after now, not an hour after it was done")
-		}
-		if at, _ := far.seen(); len(at) != 1 {
-			t.Errorf("done %d times within an hour, want once", len(at))
+		for name, w := range map[string]*work{"near": &near, "far": &far} {
+			if at := w.seen(); len(at) != 1 {
+				t.Errorf("%s: done %d times within an hour, want once", name, len(at))
+			}
 		}
 	})
 }
 
-// What has a schedule of its own is recorded on the leader, like any other duty, and outlives it.
+// What has a schedule of its own counts on the leader, like any other duty, and on the next one.
 func TestRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memlease.New()
-		a, stopA := roster(s, "a", leader.Duty{Name: "heartbeat"})
-		b, stopB := roster(s, "b", leader.Duty{Name: "heartbeat"})
+		first, stopFirst := roster(s, leader.Duty{Name: "heartbeat"})
 		time.Sleep(time.Minute)
-		for n := range 12 {
-			began := time.Now()
-			time.Sleep(2 * time.Second)
-			for _, r := range []*leader.Scheduler{a, b} { // one of which leads
-				switch {
-				case n%2 == 1:
-					r.Record("heartbeat", began, leader.Failed, "not accepted")
-				case n == 10: // it was accepted, and says what is not well
-					r.Record("heartbeat", began, leader.Reported, "receiver hook is down")
-				default:
-					r.Record("heartbeat", began, leader.Done, fmt.Sprint("report ", n))
-				}
+		second, stopSecond := roster(s, leader.Duty{Name: "heartbeat"})
+		time.Sleep(time.Minute)
+		for _, tt := range []struct {
+			failed bool
+			want   int
+		}{{true, 1}, {false, 0}, {false, 0}, {true, 1}, {true, 2}} {
+			for _, r := range []*leader.Scheduler{first, second} { // the first leads
+				r.Record("heartbeat", tt.failed)
 			}
-		}
-		synctest.Wait()
-		check := func(r *leader.Scheduler) {
-			t.Helper()
-			runs := status(t, s).Runs
-			if len(runs) != 1 || runs[0].Detail != "not accepted" || runs[0].Outcome != leader.Failed || runs[0].Seconds != 2 {
-				t.Errorf("%+v", runs)
+			if n := first.Failures()["heartbeat"]; n != tt.want {
+				t.Errorf("%d failures in a row, want %d", n, tt.want)
 			}
-			if n := r.Failures()["heartbeat"]; n != 1 {
-				t.Errorf("%d failures in a row, want 1", n)
+			if n := second.Failures()["heartbeat"]; n != 0 {
+				t.Errorf("%d failures on a replica that does not lead", n)
 			}
+			time.Sleep(time.Minute)
 		}
-		first, second, stopFirst, stopSecond := a, b, stopA, stopB
-		if _, leads := b.Leading(); leads {
-			first, second, stopFirst, stopSecond = b, a, stopB, stopA
-		}
-		check(first)
 		stopFirst()
-		first.Record("heartbeat", time.Now(), leader.Done, "too late")
+		first.Record("heartbeat", false) // too late
 		time.Sleep(handover)
-		check(second)
+		if n := second.Failures()["heartbeat"]; n != 2 {
+			t.Errorf("%d failures in a row on the next leader, want 2", n)
+		}
 		stopSecond()
 	})
+}
+
+// A note of version 1.0, which has terms and runs too, says when duties are due; what is no note says nothing.
+func TestFormerNotes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		note  string // with the time of the last run
+		after time.Duration
+		mark  string
+	}{
+		"1.0":     {`{"leader":"a","lost":"no","terms":[[1,"b",1,2,2,"no"]],"duties":{"janitor":{"last":%d,"mark":"8e","failed":3,"runs":[[1,1795261928,2,1,"ok"],[1,1795261928,0,0,""]]},"gone":{"last":1}}}`, 30 * time.Minute, "8e"},
+		"no note": {`%d`, time.Hour, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := memlease.New()
+				note := fmt.Sprintf(tt.note, time.Now().Add(-30*time.Minute).Unix())
+				l, err := s.Acquire(t.Context(), key, time.Minute, func(lease.Record) (string, error) { return "", nil })
+				if err == nil {
+					err = s.Release(t.Context(), l, note)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				began, ran := time.Now(), time.Duration(0)
+				stop := run(s, leader.Duty{Name: "janitor", Every: time.Hour, Do: func(_ context.Context, mark string) (string, string, error) {
+					if ran = time.Since(began); mark != tt.mark {
+						t.Errorf("it began at %q, want %q", mark, tt.mark)
+					}
+					return "", "", nil
+				}})
+				time.Sleep(tt.after + time.Minute)
+				stop()
+				if ran.Round(time.Second) != tt.after {
+					t.Errorf("it ran after %v, want %v", ran, tt.after)
+				}
+				if r, err := s.Read(t.Context(), key); err != nil || len(r.Note) > 100 || strings.Contains(r.Note, "gone") {
+					t.Errorf("it left %s, %v", r.Note, err)
+				}
+			})
+		})
+	}
 }
 
 // A sweep answers as told.
@@ -425,16 +376,15 @@ func (s *sweep) Sweep(_ context.Context, from string, olderThan time.Duration, m
 func TestJanitor(t *testing.T) {
 	s := &sweep{removed: 12}
 	d := leader.Janitor(s, "ns/hub", 720*time.Hour)
-	if report, err := d.Do(t.Context(), &leader.Call{}); err != nil || report != "12 removed" || s.olderThan != 720*time.Hour {
+	if report, _, err := d.Do(t.Context(), ""); err != nil || report != "12 removed" || s.olderThan != 720*time.Hour {
 		t.Errorf("%q, %v, %+v", report, err, s)
 	}
 	if !s.mine("ns/hub/r/device") || s.mine("ns/hub/2/r/device") || s.mine("~duties/ns/hub") {
 		t.Error("the records are not those of the scope")
 	}
 	s.err, s.next = errors.New("list blobs: no"), "8f"
-	c := leader.Call{Mark: "8e"}
-	if _, err := d.Do(t.Context(), &c); err == nil || err.Error() != "12 removed, then: list blobs: no" || c.Mark != "8f" || s.from[1] != "8e" {
-		t.Errorf("%v, %+v after %q", err, c, s.from)
+	if _, next, err := d.Do(t.Context(), "8e"); err == nil || err.Error() != "12 removed, then: list blobs: no" || next != "8f" || s.from[1] != "8e" {
+		t.Errorf("%v, %q after %q", err, next, s.from)
 	}
 }
 
@@ -468,20 +418,14 @@ func (s *steps) began() string {
 func TestJanitorGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, records := memlease.New(), &steps{next: []string{"40", "80", "c0"}}
-		start := func(name string) (stop func()) {
-			return run(store, name, leader.Janitor(records, "s", 720*time.Hour))
-		}
-		stop := start("a")
+		start := func() (stop func()) { return run(store, leader.Janitor(records, "s", 720*time.Hour)) }
+		stop := start()
 		time.Sleep(time.Hour + 5*time.Minute)
 		stop() // in the second run
-		stop = start("b")
+		stop = start()
 		time.Sleep(10 * time.Minute)
 		if got := records.began(); got != "[ 40 80 c0]" {
 			t.Errorf("it began at %q", got)
-		}
-		runs := status(t, store).Runs
-		if len(runs) != 1 || runs[0].Outcome != leader.Done || runs[0].Detail != "1 removed" {
-			t.Errorf("the log: %+v", runs)
 		}
 		time.Sleep(30 * time.Minute)
 		if got := records.began(); got != "[ 40 80 c0]" {
@@ -500,23 +444,23 @@ func TestMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
 		var got []string
-		leave := []string{"first", strings.Repeat("<", 50), "x", ""}
-		d := leader.Duty{Name: "long", Every: time.Hour, Do: func(_ context.Context, c *leader.Call) (string, error) {
-			got = append(got, c.Mark)
-			c.Mark = leave[len(got)-1]
-			if c.Mark == "x" {
-				return "", errors.New("no")
+		leave := []string{"first", strings.Repeat("<", 50), "x", "\xff", ""}
+		d := leader.Duty{Name: "long", Every: time.Hour, Do: func(_ context.Context, mark string) (_, next string, err error) {
+			got = append(got, mark)
+			next = leave[len(got)-1]
+			if next == "x" {
+				err = errors.New("no")
 			}
-			return "", nil
+			return "", next, err
 		}}
 		var between work
-		stop := run(store, "a", d, between.duty("between", time.Hour))
+		stop := run(store, d, between.duty("between", time.Hour))
 		time.Sleep(2*time.Hour + time.Minute)
 		stop()
 		if want := []string{"", "first", "", "x"}; !slices.Equal(got, want) {
 			t.Errorf("marks %q, want %q", got, want)
 		}
-		if at, _ := between.seen(); len(at) != 2 {
+		if at := between.seen(); len(at) != 2 {
 			t.Errorf("another duty was done %d times, want 2", len(at))
 		}
 	})

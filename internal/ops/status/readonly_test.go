@@ -51,7 +51,7 @@ func TestReadOnlyStoreIsNotReady(t *testing.T) {
 		m := r.watch(zap.NewNop(), store)
 		observed := observe.Store(store, m.Store.Store)
 		ctx, stop := context.WithCancel(t.Context())
-		elector := leader.NewElector(observed, "key", func(lease.Record) string { return "" }, zap.NewNop())
+		elector := leader.NewElector(observed, "key", zap.NewNop())
 		lead := func(ctx context.Context, _ *leader.Term) error {
 			<-ctx.Done()
 			return nil

@@ -41,7 +41,7 @@ func TestIncidentsOfPartitionsThatAreNoMore(t *testing.T) {
 				since := time.Now()
 				time.Sleep(tt.known)
 				hub := func(context.Context) ([]string, time.Time, error) { return tt.has, since, tt.err }
-				report, err := leader.Incidents(book, hub, 24*time.Hour).Do(t.Context(), &leader.Call{})
+				report, _, err := leader.Incidents(book, hub, 24*time.Hour).Do(t.Context(), "")
 				if tt.err != nil && (!errors.Is(err, tt.err) || !strings.Contains(err.Error(), "partitions")) || tt.err == nil && err != nil {
 					t.Errorf("%q, %v", report, err)
 				}
@@ -97,7 +97,7 @@ func TestOldIncidentsAreRemoved(t *testing.T) {
 		} {
 			time.Sleep(tt.after)
 			cut = tt.cut
-			report, err := duty.Do(t.Context(), &leader.Call{})
+			report, _, err := duty.Do(t.Context(), "")
 			if (err != nil) != tt.cut || !strings.HasPrefix(report, tt.want) {
 				t.Errorf("%q, %v, want %q", report, err, tt.want)
 			}
