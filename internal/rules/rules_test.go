@@ -317,7 +317,9 @@ func TestExpects(t *testing.T) {
 			e.Properties = telemetrytest.Properties(map[string]any{"load": tt.load})
 		}
 		found := make([]telemetry.Found, 2)
-		if reason := cut.Decoder.DecodeAll(&e, found); !reason.HasReading() {
+		m := telemetry.NewMeasurements(nil)
+		m.Split(&e)
+		if reason := m.Read(cut.Decoder, 0, found); !reason.HasReading() {
 			t.Errorf("%s: %v, and no rule reads anything of it", tt.body, reason)
 		}
 		because, all := s.Rules[0].Expects(found, &cut.Reads[0])

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"sync"
 )
 
 // A Reason says why an event gave no reading. The zero Reason, ReasonOK, says
@@ -100,9 +99,9 @@ type Field struct {
 	// Unit may stand behind a number in a text, with or without a degree sign: 91.5 °C and 91.5C if it is °C. Empty: none
 	// may.
 	Unit string
-	// Text makes every text, number or boolean a reading, whose Found stands for what Measurements.Text returns.
+	// Text makes every text, number or boolean a reading, whose Found stands for what Measurements.AppendText appends.
 	Text bool
-	// Condition: the field decides about readings of others, and is none itself. DecodeAll leaves it out
+	// Condition: the field decides about readings of others, and is none itself. Measurements.Read leaves it out
 	// of its result.
 	Condition bool
 	// Flag: the field is a condition with Words, and where it is another one, the reading of its Group is not valid.
@@ -131,28 +130,28 @@ type Found struct {
 	Damaged bool
 	// Around: the field is not in the measurement itself but in what is around it.
 	Around bool
+
+	rank uint8 // of the path it is from
 }
 
-// A Decoder reads fields out of events. It is safe for concurrent use.
+// A Decoder says what fields Measurements.Read finds. It is not changed, and safe for concurrent use.
 type Decoder struct {
-	fields   []decoded
-	aside    bool      // all of them are conditions
-	grouped  bool      // some have a group
-	given    bool      // some may be what the hub gives
-	start    []cursor  // every path of every field, nothing of it matched yet
-	around   []cursor  // those of conditions
-	scanners sync.Pool // of *scanner
+	fields  []decoded
+	missing Reason   // of an event without readings: ReasonOK if all fields are conditions
+	grouped bool     // some have a group
+	start   []cursor // every path of every field, nothing of it matched yet
+	around  []cursor // those of conditions
 }
 
 // A decoded field is one of a Decoder's.
 type decoded struct {
-	condition bool
-	words     bool
-	isText    bool
-	inBody    bool
-	names     []path // those in a body, which may be properties as well
-	given     []path // those that the hub gives
-	flags     []int  // of a reading: which fields must not be another word
+	field   Field
+	words   []word
+	written []byte // the unit as it stands in the settings
+	unit    []byte // and as plainUnit has it
+	names   []path // those in a body, which may be properties as well
+	given   []path // those that the hub gives
+	flags   []int  // of a reading: which fields must not be another word
 }
 
 // NewDecoder returns a Decoder for one field. Its highest reading counts. The
@@ -165,13 +164,9 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 		return nil, fmt.Errorf("%d fields are too many to decode: give at most %d", len(fields), maxDecoded)
 	}
 
-	d := &Decoder{
-		aside:    true,
-		fields:   make([]decoded, len(fields)),
-		scanners: sync.Pool{New: func() any { return new(scanner) }},
-	}
-	for i := range fields {
-		if err := d.add(i, &fields[i]); err != nil {
+	d := &Decoder{fields: make([]decoded, len(fields))}
+	for i, f := range fields {
+		if err := d.add(i, f); err != nil {
 			return nil, err
 		}
 	}
@@ -188,39 +183,29 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 }
 
 // add adds the field with an index.
-func (d *Decoder) add(i int, f *Field) error {
+func (d *Decoder) add(i int, f Field) error {
 	paths, err := parsePaths(f.Paths)
 	if err != nil {
 		return err
 	}
 
 	to := &d.fields[i]
-	to.condition = f.Condition
-	to.words = len(f.Words) > 0
-	to.isText = f.Text
-	to.inBody = f.InBody
-	d.aside = d.aside && f.Condition
+	to.field = f
+	to.words = parseWords(f.Words)
+	to.written = bytes.TrimSpace([]byte(f.Unit))
+	to.unit = plainUnit(to.written)
 	d.grouped = d.grouped || f.Group != 0
+	if !f.Condition {
+		d.missing = ReasonMissing
+	}
 
 	for j := range paths {
 		p := &paths[j]
-		p.field = uint16(i)
+		p.index = uint16(i)
 		p.rank = uint8(j)
-		p.group = uint16(f.Group)
-		p.condition = f.Condition
-		p.flag = f.Flag
-		p.limit = f.Limit
-		p.otherwise = f.Otherwise
-		p.lowest = f.Lowest
-		p.valid = f.Valid
-		p.time = f.Time
-		p.isText = f.Text
-		p.words = parseWords(f.Words)
-		p.written = bytes.TrimSpace([]byte(f.Unit))
-		p.unit = plainUnit(p.written)
+		p.of = to
 		if p.given != notGiven {
 			to.given = append(to.given, *p)
-			d.given = true
 			continue
 		}
 
@@ -234,94 +219,12 @@ func (d *Decoder) add(i int, f *Field) error {
 	return nil
 }
 
-// DecodeAll sets found, which has one element for each field, in one pass over the body: each
-// to the reading in e, in the unit in which the device sends it. It returns ReasonOK if at least one field
-// has a reading, or else the reason of the first field that is there. Conditions do not count.
-//
-// Only what the device itself sent as telemetry counts, and only the device
-// that the hub names, never one that the body claims. The body is JSON; a body
-// that is not is unpacked first if it is gzip, zlib, deflate, UTF-16, base64 or JSON
-// in a JSON string, by its bytes alone: devices put anything into the
-// labels. Bare NaN and Infinity, as Python writes them, are taken for values.
-//
-// A path is matched without regard to case. It goes through arrays and text that is JSON, and
-// a name in the body may hold dots: machine.temperature finds
-// {"machine":{"temperature":1}}, {"machine":[{"temperature":1}]} and
-// {"machine.temperature":1}. A number is a position where an array is: values.0 is its first element. The path . is the
-// body itself. In an object the first path with a finite number
-// counts; a number may stand in a string, and true and false are 1 and 0. Where a body holds several
-// readings, as an array, as several JSON values or under one name twice, the
-// highest counts, or the lowest if the field says so, and one that cannot be read hides
-// no other. If none can be read, the reason is that of the first path that is there.
-//
-// A body that is nearly JSON, or is cut off, is read as far as nobody can take what was sent for something else: see
-// repairer. What DecodeAll returns is ReasonDamaged then, and ReasonMalformed without a reading. Zlib with a wrong
-// checksum is damaged, too. Nothing counts of gzip, or of a JSON string, that is cut off.
-//
-// A body that is nested more than 64 deep is damaged, and read up to there; without a reading its reason is ReasonTooDeep.
-//
-// DecodeAll does not look at e after it returned. It allocates nothing for
-// plain JSON, and for any body its time and memory are bounded by MaxBody.
-//
-// A Decoder without fields does not look into the body. Without other fields than conditions it returns ReasonOK for
-// telemetry of a device.
-func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
-	s := d.scanners.Get().(*scanner)
-	s.texts = s.texts[:0]
-	reason := d.decode(s, e, found)
-	if cap(s.text)+cap(s.repair)+cap(s.texts) <= maxKept {
-		s.json.reset(nil)
-		d.scanners.Put(s)
-	}
-
-	return reason
-}
-
-// decode is DecodeAll with a scanner.
-func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
-	found = found[:len(d.fields)]
-	reason := unread(e)
-	if reason != ReasonOK || len(d.fields) == 0 {
-		for i := range found {
-			found[i] = Found{Reason: reason}
-		}
-		return reason
-	}
-
-	for i := range found {
-		found[i] = Found{Reason: ReasonMalformed} // until a layer of the body says something else
-	}
-
-	end := s.unpack(e.Body, func(text []byte) (broken bool) {
-		return s.readValues(d, d.start, text, found)
-	})
-	damaged := s.isUncertain()
-	for i := range found {
-		f := &found[i]
-		//planted:damaged-is-whole f.Damaged = false; skip
-		f.Damaged = damaged
-		if f.Reason == ReasonMalformed {
-			f.Reason = end
-		}
-
-		if to := &d.fields[i]; f.Reason != ReasonOK && len(e.Properties) > 0 || len(to.given) > 0 {
-			to.elsewhere(s, i, e, nil, f)
-		}
-	}
-
-	return d.reason(found, damaged)
-}
-
-// reason returns what DecodeAll does for what was found, in which it marks readings that flags say are not valid.
+// reason returns what Measurements.Read does for what was found, in which it marks readings that flags say are not valid.
 func (d *Decoder) reason(found []Found, damaged bool) Reason {
-	reason := ReasonMissing
-	if d.aside { // nothing but conditions
-		reason = ReasonOK
-	}
-
+	reason := d.missing
 	for i := range found {
 		to, f := &d.fields[i], &found[i]
-		if to.condition {
+		if to.field.Condition {
 			continue
 		}
 

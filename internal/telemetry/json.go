@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"io"
 	"strings"
 )
 
@@ -50,6 +49,9 @@ func (r *jsonReader) peek() byte {
 	return 0
 }
 
+// ends reports whether nothing comes next.
+func (r *jsonReader) ends() bool { return r.peek() == 0 && r.at == len(r.text) }
+
 // isToken has what begins a token, or nothing.
 var isToken = func() (is [256]bool) {
 	for c := range is {
@@ -60,14 +62,9 @@ var isToken = func() (is [256]bool) {
 
 // pass passes over c, which is next and no token, if it is space, or the comma or colon that must be there.
 func (r *jsonReader) pass(c byte) bool {
-	switch {
-	case c == ',' && r.next == aComma:
-		r.next = aValue
-	case c == ',' && r.next == aMemberComma:
-		r.next = aName
-	case c == ':' && r.next == aColon:
-		r.next = aMemberValue
-	case !isSpace(c):
+	if c == separators[r.next].is {
+		r.next = separators[r.next].then
+	} else if !isSpace(c) {
 		return false
 	}
 
@@ -75,6 +72,12 @@ func (r *jsonReader) pass(c byte) bool {
 
 	return true
 }
+
+// separators are what may come next, and what comes then.
+var separators = [...]struct {
+	is   byte
+	then expected
+}{aComma: {',', aValue}, aColon: {':', aMemberValue}, aMemberComma: {',', aName}, aName: {}}
 
 // closing are the brackets that may come next.
 var closing = [...]byte{aFirstValue: ']', aComma: ']', aFirstName: '}', aMemberComma: '}', aName: 0}
@@ -104,15 +107,11 @@ func (r *jsonReader) bracket() error {
 	return nil
 }
 
-// value returns the next value, or name, as it stands. The error is io.EOF after the last value.
+// value returns the next value, or name, as it stands.
 func (r *jsonReader) value() ([]byte, error) { return r.peeked(r.peek()) }
 
 // peeked is value after peek has returned c.
 func (r *jsonReader) peeked(c byte) ([]byte, error) {
-	if r.depth == 0 && r.at == len(r.text) {
-		return nil, io.EOF
-	}
-
 	for start, depth := r.at, r.depth; ; c = r.peek() {
 		switch c {
 		case '{', '[', '}', ']':
@@ -271,16 +270,15 @@ func scalarEnd(b []byte, i int) int {
 		return textEnd(b, i)
 	}
 
-	literal := literals[c]
-	if end := i + len(literal); end > i && end <= len(b) && string(b[i:end]) == literal {
-		return end
+	if literal := literals[c]; literal != nil && bytes.HasPrefix(b[i:], literal) {
+		return i + len(literal)
 	}
 
 	return numberEnd(b, i)
 }
 
 // literals are those that begin with a byte.
-var literals = [256]string{'t': "true", 'f': "false", 'n': "null"}
+var literals = [256][]byte{'t': []byte("true"), 'f': []byte("false"), 'n': []byte("null")}
 
 // isPlain has what may be in text as it stands. It is a pointer so that the compiler keeps it in a register.
 var isPlain = func() *[256]bool {

@@ -18,6 +18,9 @@ func tokensOf(text []byte, walk bool) (all []string, err error) {
 	r.reset(text)
 	for {
 		c := r.peek()
+		if r.ends() && r.depth == 0 {
+			return all, io.EOF
+		}
 		if walk && strings.IndexByte("{}[]", c) >= 0 && c != 0 {
 			if err = r.bracket(); err != nil {
 				return all, err
@@ -60,6 +63,9 @@ func wantedIn(text []byte) (all []string, err error) {
 	wanted := wantedAt([]cursor{{path: &p}})
 	var r jsonReader
 	for r.reset(text); err == nil; {
+		if r.ends() {
+			return all, io.EOF
+		}
 		if r.peek() != '{' {
 			_, err = r.value()
 			continue

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"math/bits"
 	"regexp"
 	"slices"
@@ -96,34 +95,78 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 	return 0, cmp.Or(f.reason, f.mended.unread(), ReasonMissing)
 }
 
-// Read sets found to what d finds in the measurement with an index, as Decoder.DecodeAll does.
+// Read sets found, which has one element for each field of d, in one pass over the measurement with an index: each to the
+// reading there, in the unit in which the device sends it. It returns ReasonOK if at least one field has a reading, or
+// else the reason of the first field that is there. Conditions do not count.
+//
+// Only what the device itself sent as telemetry counts, and only the device
+// that the hub names, never one that the body claims. The body is JSON; a body
+// that is not is unpacked first if it is gzip, zlib, deflate, UTF-16, base64 or JSON
+// in a JSON string, by its bytes alone: devices put anything into the
+// labels. Bare NaN and Infinity, as Python writes them, are taken for values.
+//
+// A path is matched without regard to case. It goes through arrays and text that is JSON, and
+// a name in the body may hold dots: machine.temperature finds
+// {"machine":{"temperature":1}}, {"machine":[{"temperature":1}]} and
+// {"machine.temperature":1}. A number is a position where an array is: values.0 is its first element. The path . is the
+// body itself. In an object the first path with a finite number
+// counts; a number may stand in a string, and true and false are 1 and 0. Where a measurement holds several
+// readings, as an array, as several JSON values or under one name twice, the
+// highest counts, or the lowest if the field says so, and one that cannot be read hides
+// no other. If none can be read, the reason is that of the first path that is there.
+//
+// A body that is nearly JSON, or is cut off, is read as far as nobody can take what was sent for something else: see
+// repairer. What Read returns is ReasonDamaged then, and ReasonMalformed without a reading. Zlib with a wrong
+// checksum is damaged, too. Nothing counts of gzip, or of a JSON string, that is cut off.
+//
+// A body that is nested more than 64 deep is damaged, and read up to there; without a reading its reason is ReasonTooDeep.
+//
+// Read allocates nothing for plain JSON, and for any body its time and memory are bounded by MaxBody.
+//
+// A Decoder without fields does not look into the body. Without other fields than conditions Read returns ReasonOK for
+// telemetry of a device.
 func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
+	s, found := m.one, found[:len(d.fields)]
 	if i != m.last {
-		m.last = i
-		m.one.texts = m.one.texts[:0]
+		m.last, s.texts = i, s.texts[:0]
 	}
 
+	one, unreadable := element{scope: -1}, ReasonMalformed
 	if m.each == nil {
-		return d.decode(m.one, m.event, found)
-	}
-
-	found = found[:len(d.fields)]
-	one, s := &m.found.elements[i], m.one
-	m.lend(s)
-	s.readValues(d, d.start, one.value, found)
-	//planted:conditions-of-first-element first := make([]Found, len(found)); s.readValues(d, d.start, m.found.elements[0].value, first); for j := range found { if d.fields[j].condition { found[j] = first[j] } }
-	m.readBegun(d, s, len(m.each.path.ends), one.value, found)
-
-	for i := range found {
-		f := &found[i]
-		f.Damaged = m.damaged
-		to := &d.fields[i]
-		if to.condition && len(to.names) > 0 {
-			m.lookAround(d, i, one.scope, f)
+		reason := unread(m.event)
+		for j := range found {
+			found[j] = Found{Reason: cmp.Or(reason, ReasonMalformed)} // until a layer of the body says something else
+		}
+		if reason != ReasonOK || len(found) == 0 {
+			return reason
 		}
 
-		if f.Reason != ReasonOK && to.condition || len(to.given) > 0 {
-			to.elsewhere(s, i, m.event, one.key, f)
+		unreadable = s.unpack(m.event.Body, func(text []byte) (broken bool) {
+			return s.readValues(d, d.start, text, found)
+		})
+		m.damaged = s.isUncertain()
+	} else {
+		one = m.found.elements[i]
+		s.mended, s.repaired = m.found.mended, m.found.repaired
+		s.readValues(d, d.start, one.value, found)
+		//planted:conditions-of-first-element first := make([]Found, len(found)); s.readValues(d, d.start, m.found.elements[0].value, first); for j := range found { if d.fields[j].field.Condition { found[j] = first[j] } }
+		m.readBegun(d, s, len(m.each.path.ends), one.value, found)
+	}
+
+	for j := range found {
+		f, to := &found[j], &d.fields[j]
+		//planted:damaged-is-whole f.Damaged = false; skip
+		f.Damaged = m.damaged
+		if f.Reason == ReasonMalformed {
+			f.Reason = unreadable
+		}
+
+		if to.field.Condition && len(to.names) > 0 {
+			m.lookAround(d, j, one.scope, f)
+		}
+
+		if f.Reason != ReasonOK && (to.field.Condition || m.each == nil) || len(to.given) > 0 {
+			to.elsewhere(s, m.event, one.key, f)
 		}
 	}
 
@@ -139,16 +182,10 @@ func (m *Measurements) readBegun(d *Decoder, s *scanner, matched int, value []by
 
 	s.readValues(d, a.begun[matched], value, a.inner)
 	for i := range found {
-		if to := &d.fields[i]; to.condition && to.lacks(found[i].Reason) && a.inner[i].Reason != ReasonMissing {
+		if to := &d.fields[i]; to.field.Condition && to.lacks(found[i].Reason) && a.inner[i].Reason != ReasonMissing {
 			found[i] = a.inner[i]
 		}
 	}
-}
-
-// lend has s read as the finder does.
-func (m *Measurements) lend(s *scanner) {
-	s.mended = m.found.mended
-	s.repaired = m.found.repaired
 }
 
 // lookAround sets f, the field of d with an index, to what is around a measurement in scope, if that has no such field.
@@ -159,7 +196,7 @@ func (m *Measurements) lookAround(d *Decoder, field int, scope int32, f *Found) 
 			continue
 		}
 
-		if outer.Reason == ReasonOK && d.fields[field].isText {
+		if outer.Reason == ReasonOK && d.fields[field].field.Text {
 			outer.Value = m.one.keepText(textOf(m.outer.texts, outer.Value))
 		}
 
@@ -201,7 +238,7 @@ func (m *Measurements) outside(d *Decoder, scope int32) []Found {
 		a.begin[scope] = begin + 1
 		a.found = slices.Grow(a.found, n)[:begin+n]
 		s, of := m.outer, &m.found.scopes[scope]
-		m.lend(s)
+		s.mended, s.repaired = m.found.mended, m.found.repaired
 		s.closed = of.closed
 		s.readValues(d, d.around, of.value, a.found[begin:])
 		m.readBegun(d, s, of.matched, of.value, a.found[begin:])
@@ -369,12 +406,8 @@ type place struct {
 // all looks at all values in text, which is at a place.
 func (f *finder) all(text []byte, at place) Reason {
 	reason := f.begin(text)
-	for reason == ReasonOK {
-		switch err := f.value(at); err {
-		case nil:
-		case io.EOF:
-			return ReasonOK
-		default:
+	for reason == ReasonOK && !f.json.ends() {
+		if f.value(at) != nil {
 			reason = ReasonMalformed
 		}
 	}

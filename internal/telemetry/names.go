@@ -25,26 +25,14 @@ const (
 
 // A path is one of a field's dotted paths, cut at its dots.
 type path struct {
-	text    []byte
-	ends    []int        // where its names end in text
-	starts  []beginnings // of each of its names
-	given   given        // what of the hub's it is; then there is no path
-	field   uint16       // which of the decoder's
-	group   uint16       // see Field, and so are those below
-	rank    uint8        // in the field's list
-	lowest  bool
-	valid   *Range
-	time    bool
-	isText  bool
-	words   []word
-	written []byte // the unit as it stands in the settings
-	unit    []byte // and as plainUnit has it
-
-	condition, flag, limit bool
-
-	otherwise *float64
-
-	positions []int // of each of its names, the number that it is; -1 if it is none
+	text      []byte
+	ends      []int        // where its names end in text
+	starts    []beginnings // of each of its names
+	positions []int        // of each of its names, the number that it is; -1 if it is none
+	given     given        // what of the hub's it is; then there is no path
+	of        *decoded     // its field
+	index     uint16       // of that among the decoder's
+	rank      uint8        // in the field's list
 }
 
 // A word is one of a field's.
@@ -68,31 +56,31 @@ func parseWords(texts []string) (words []word) {
 // reading returns what p's field makes of v, a JSON value that is neither an object nor an array. number
 // is what v is as a number.
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
-	one := finding{rank: p.rank, value: number.value, reason: number.reason}
-	if len(p.unit) > 0 && one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
-		if f, ok := p.withUnit(bytes.TrimSpace(s.unquote(v))); ok {
+	one, valid := finding{rank: p.rank, value: number.value, reason: number.reason}, p.of.field.Valid
+	if len(p.of.unit) > 0 && one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
+		if f, ok := p.of.withUnit(bytes.TrimSpace(s.unquote(v))); ok {
 			one.value, one.reason = f, ReasonOK
 		}
 	}
 
 	switch {
 	case one.reason == ReasonNull:
-	case p.isText:
+	case p.of.field.Text:
 		one.value, one.reason = s.keepText(v), ReasonOK
-	case p.time:
+	case p.of.field.Time:
 		one.value, one.reason = s.instant(v, number)
-	case len(p.words) > 0:
-		one.value, one.reason = p.word(s, v, number), ReasonOK
-	case p.valid != nil && one.reason == ReasonOK && (one.value < p.valid.From || one.value > p.valid.To):
+	case len(p.of.words) > 0:
+		one.value, one.reason = p.of.word(s, v, number), ReasonOK
+	case valid != nil && one.reason == ReasonOK && (one.value < valid.From || one.value > valid.To):
 		one.value, one.reason = 0, ReasonInvalid
 	}
 
 	return one
 }
 
-// withUnit returns the number in text in front of p's unit, which may be written in another way.
-func (p *path) withUnit(text []byte) (f float64, ok bool) {
-	if before, has := bytes.CutSuffix(text, p.written); has { // it may begin with a digit
+// withUnit returns the number in text in front of the field's unit, which may be written in another way.
+func (to *decoded) withUnit(text []byte) (f float64, ok bool) {
+	if before, has := bytes.CutSuffix(text, to.written); has { // it may begin with a digit
 		if f, ok = ParseNumber(bytes.TrimSpace(before)); ok {
 			return f, true
 		}
@@ -106,7 +94,7 @@ func (p *path) withUnit(text []byte) (f float64, ok bool) {
 
 	f, ok = ParseNumber(text[:len(text)-len(unit)])
 
-	return f, ok && bytes.Equal(plainUnit(unit), p.unit)
+	return f, ok && bytes.Equal(plainUnit(unit), to.unit)
 }
 
 // plainUnit returns unit in one way of those in which devices write it: of a temperature's it is the letter, which has a
@@ -170,12 +158,12 @@ func (s *scanner) instant(v []byte, number finding) (float64, Reason) {
 }
 
 // word returns the position of the word that v is, counted from 1, or 0 if it is none.
-func (p *path) word(s *scanner, v []byte, number finding) float64 {
+func (to *decoded) word(s *scanner, v []byte, number finding) float64 {
 	if v[0] == '"' {
 		v = bytes.TrimSpace(s.unquote(v))
 	}
 
-	i := slices.IndexFunc(p.words, func(w word) bool {
+	i := slices.IndexFunc(to.words, func(w word) bool {
 		return bytes.EqualFold(v, w.text) || number.reason == ReasonOK && number.value == w.number
 	})
 
@@ -382,22 +370,22 @@ func parseGiven(text string) (path, error) {
 		"%q is not known: a name that begins with $ must be $module, $component, $device, $key or $property.NAME", text)
 }
 
-// elsewhere looks for the field with an index outside of the body, which has f of it: among the names that the hub
-// gives, and among the properties. key is the name under which the measurement stands.
-func (to *decoded) elsewhere(s *scanner, i int, e *Event, key []byte, f *Found) {
+// elsewhere looks for the field outside of the body, which has f of it: among the names that the hub gives, and among
+// the properties. key is the name under which the measurement stands.
+func (to *decoded) elsewhere(s *scanner, e *Event, key []byte, f *Found) {
 	if len(to.names) == 0 {
 		f.Value, f.Reason = 0, ReasonMissing
 	}
 
 	for j := range to.given {
 		p := &to.given[j]
-		if f.Reason != ReasonOK || s.ranks[i] > p.rank {
+		if f.Reason != ReasonOK || f.rank > p.rank {
 			s.found1(p, s.given(p, e, key), p.given != givenKey, f)
 		}
 	}
 
 	for j := range to.names {
-		if to.inBody || !to.lacks(f.Reason) {
+		if len(e.Properties) == 0 || to.field.InBody || !to.lacks(f.Reason) {
 			return
 		}
 
@@ -411,11 +399,11 @@ func (to *decoded) lacks(r Reason) bool {
 	switch {
 	case r == ReasonMissing, r == ReasonEmpty:
 		return true
-	case !to.condition:
+	case !to.field.Condition:
 		return false
 	}
 
-	return r == ReasonNull || !r.Decoded() || to.words && r != ReasonOK
+	return r == ReasonNull || !r.Decoded() || len(to.words) > 0 && r != ReasonOK
 }
 
 // found1 sets f to what v, the value of p as JSON, is for its field, unless there is none.
@@ -456,23 +444,22 @@ func (s *scanner) given(p *path, e *Event, key []byte) []byte {
 // Hub writes where a device's twin has no such path.
 func (s *scanner) property(p *path, all Properties) []byte {
 	v := all.Find(p.text)
-	text, isText := v.Text()
-	text = bytes.TrimSpace(text)
-	f, isNumber := v.Number()
-	_, isBool := v.Bool()
-
-	switch {
-	case v.IsNull(), bytes.HasPrefix(text, []byte("$twin.")) && len(p.words) == 0 && !p.time:
+	if v.IsNull() {
 		return nil
-	case isText:
-		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
-	case isBool, isNumber && !math.IsNaN(f) && !math.IsInf(f, 0):
-		s.scalar = v.Append(s.scalar[:0])
-	default:
-		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], v.String())
 	}
 
-	return s.scalar
+	s.text = v.Append(s.text[:0])
+	text := bytes.TrimSpace(s.text)
+	_, isText := v.Text()
+	switch {
+	case bytes.HasPrefix(text, []byte("$twin.")) && len(p.of.words) == 0 && !p.of.field.Time:
+		return nil
+	case isText || scalarEnd(text, 0) != len(text): // neither a number nor a boolean
+		s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
+		return s.scalar
+	}
+
+	return text
 }
 
 // keepText keeps v, a JSON value that is neither an object nor an array, and returns what stands for it.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,11 +108,12 @@ func same(p telemetry.Property, want any) bool {
 		at, ok := p.Time()
 		return ok && at.Equal(v)
 	case float32, float64:
-		f, ok := p.Number()
-		return ok && (fmt.Sprint(p) == fmt.Sprint(v) || math.IsNaN(f))
+		f, err := strconv.ParseFloat(p.String(), 64)
+		return err == nil && (fmt.Sprint(p) == fmt.Sprint(v) || math.IsNaN(f))
 	case int8, int16, int32, int64, uint8, uint16, uint32, uint64:
-		_, ok := p.Number()
-		return ok && fmt.Sprint(p) == fmt.Sprint(v)
+		_, hasSign := p.Int()
+		_, hasNone := p.Uint()
+		return (hasSign || hasNone) && fmt.Sprint(p) == fmt.Sprint(v)
 	}
 	return strings.HasPrefix(p.String(), "amqp:")
 }

@@ -19,7 +19,6 @@ type scanner struct {
 	text     []byte    // the last string that had to be unescaped
 	texts    []byte    // what fields hold that are texts: see keepText
 	scalar   []byte    // the last value that is not of the body, as JSON
-	ranks    []uint8   // of the paths that the last findings are from
 	grouped  bool      // some fields have a group
 	closed   []int     // where arrays and texts begin in what json reads that are not looked into, in order
 	mended   mended    // what was done to what json reads
@@ -56,7 +55,6 @@ func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found
 		return true
 	}
 
-	s.ranks = s.ranks[:0]
 	reason = cmp.Or(reason, s.mended.unread())
 	for i, one := range all {
 		r := one.reason
@@ -68,10 +66,7 @@ func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found
 			r = ReasonMalformed
 		}
 
-		found[i] = Found{Value: one.value, Reason: r}
-		if d.given {
-			s.ranks = append(s.ranks, one.rank)
-		}
+		found[i] = Found{Value: one.value, Reason: r, rank: one.rank}
 	}
 
 	return false
@@ -86,12 +81,8 @@ func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason R
 	}
 
 	reason = s.begin(text)
-	for first := true; reason == ReasonOK; first = false {
+	for first := true; reason == ReasonOK && !s.json.ends(); first = false {
 		kind := s.json.peek()
-		if s.json.at == len(s.json.text) {
-			break
-		}
-
 		var err error
 		if s.grouped && !first { // several values are as the elements of an array
 			groups, _ := groupsOf(at)
@@ -115,7 +106,7 @@ func (s *scanner) push(at []cursor, n int) []finding {
 	s.found = slices.Grow(s.found, n)[:start+n]
 	all := s.found[start:]
 	for _, c := range at {
-		all[c.path.field] = nothing
+		all[c.path.index] = nothing
 	}
 
 	return all
@@ -226,8 +217,8 @@ func (s *scanner) textWithin(v []byte) (text []byte, ok bool) {
 // joinAll joins what one holds of fields to in, at the place that at describes, in an array or an object.
 func (s *scanner) joinAll(at []cursor, in, one []finding, within byte) {
 	for i, c := range at {
-		if i == 0 || at[i-1].path.field != c.path.field { // once, whatever number of paths a field has
-			c.join(in, one[c.path.field], within)
+		if i == 0 || at[i-1].path.index != c.path.index { // once, whatever number of paths a field has
+			c.join(in, one[c.path.index], within)
 		}
 	}
 }
@@ -395,7 +386,7 @@ var nothing = finding{reason: ReasonMissing}
 
 // join adds one to what in holds of c's field, in an array or an object.
 func (c cursor) join(in []finding, one finding, within byte) {
-	all := &in[c.path.field]
+	all := &in[c.path.index]
 	switch {
 	case one.reason == ReasonMissing:
 
@@ -410,10 +401,10 @@ func (c cursor) join(in []finding, one finding, within byte) {
 	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
 		all.rank = min(all.rank, one.rank)
 		isWorse := one.value > all.value
-		if c.path.lowest {
+		if c.path.of.field.Lowest {
 			isWorse = one.value < all.value
 		}
-		if isWorse || c.path.condition && (within == '{' || c.path.isText) { // of conditions the last counts
+		if isWorse || c.path.of.field.Condition && (within == '{' || c.path.of.field.Text) { // of conditions the last counts
 			all.value = one.value
 		}
 
@@ -424,17 +415,17 @@ func (c cursor) join(in []finding, one finding, within byte) {
 
 // group returns that of c's field; 0 if it has none, or names a position: then it is in one element of an array whatever
 // is in the others.
-func (c cursor) group() uint16 {
+func (c cursor) group() int {
 	if c.position() >= 0 {
 		return 0
 	}
-	return c.path.group
+	return c.path.of.field.Group
 }
 
 // groups has a bit for each of them.
 type groups [maxDecoded/64 + 1]uint64
 
-func (all *groups) has(g uint16) bool { return all[g/64]&(1<<(g%64)) != 0 }
+func (all *groups) has(g int) bool { return all[g/64]&(1<<(g%64)) != 0 }
 
 // groupsOf returns the groups with two fields or more in the elements of an array, at the place in the body
 // that at describes.
@@ -445,8 +436,8 @@ func groupsOf(at []cursor) (all groups, any bool) {
 		switch {
 		case g == 0:
 		case first[g] == 0:
-			first[g] = c.path.field + 1
-		case first[g] != c.path.field+1:
+			first[g] = c.path.index + 1
+		case first[g] != c.path.index+1:
 			all[g/64] |= 1 << (g % 64)
 			any = true
 		}
@@ -463,10 +454,10 @@ func (s *scanner) grouping(kind byte, groups *groups, at, of []cursor, in []find
 	done := *groups
 
 	for i, c := range at {
-		field, g := c.path.field, c.group()
+		field, g := c.path.index, c.group()
 		switch {
 		case !groups.has(g):
-			if i == 0 || at[i-1].path.field != field {
+			if i == 0 || at[i-1].path.index != field {
 				c.join(in, all[field], '[')
 			}
 
@@ -482,7 +473,7 @@ func (s *scanner) grouping(kind byte, groups *groups, at, of []cursor, in []find
 }
 
 // chooseGroup replaces what in has of a group by one, which is of another element, if that one counts.
-func chooseGroup(at []cursor, g uint16, in, one []finding) {
+func chooseGroup(at []cursor, g int, in, one []finding) {
 	now, before := weigh(at, g, one), weigh(at, g, in)
 	if slices.Compare(now[:], before[:]) <= 0 {
 		return
@@ -493,7 +484,7 @@ func chooseGroup(at []cursor, g uint16, in, one []finding) {
 			continue
 		}
 
-		to, from := &in[c.path.field], one[c.path.field]
+		to, from := &in[c.path.index], one[c.path.index]
 		if to.reason == ReasonOK && from.reason == ReasonOK {
 			from.rank = min(from.rank, to.rank)
 		}
@@ -508,13 +499,13 @@ func chooseGroup(at []cursor, g uint16, in, one []finding) {
 //   - how far the reading is beyond what limits are counted from; without one, 1 if something is where it must be.
 type weight [4]float64
 
-func weigh(at []cursor, g uint16, frame []finding) weight {
+func weigh(at []cursor, g int, frame []finding) weight {
 	w := weight{1: 2, 2: 2}
 	base, isValid, lowest := 0.0, true, false
 	reading := nothing
 
 	for _, c := range at {
-		p, f := c.path, frame[c.path.field]
+		of, f := c.path.of, frame[c.path.index]
 		if c.group() != g {
 			continue
 		}
@@ -528,17 +519,17 @@ func weigh(at []cursor, g uint16, frame []finding) weight {
 		}
 
 		switch {
-		case !p.condition:
-			reading, lowest = f, p.lowest
-		case p.flag:
+		case !of.field.Condition:
+			reading, lowest = f, of.field.Lowest
+		case of.field.Flag:
 			isValid = isValid && holds > 0
-		case len(p.words) > 0:
+		case len(of.words) > 0:
 			w[1] = min(w[1], holds)
-		case p.limit && f.reason == ReasonOK:
+		case of.field.Limit && f.reason == ReasonOK:
 			base = f.value
-		case p.limit && p.otherwise != nil:
-			base = *p.otherwise
-		case p.limit:
+		case of.field.Limit && of.field.Otherwise != nil:
+			base = *of.field.Otherwise
+		case of.field.Limit:
 			w[2] = 1
 		}
 	}

@@ -294,6 +294,7 @@ func FuzzRecording(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
+		m := telemetry.NewMeasurements(nil)
 		r, err := backtesting.Open(write(t, "file", text), "temperature", backtesting.Names{})
 		if err != nil {
 			return
@@ -310,7 +311,8 @@ func FuzzRecording(f *testing.F) {
 					t.Errorf("%v of %q after %v", e.Enqueued, e.Device, last)
 				}
 				last = events[i].Enqueued
-				decoder.DecodeAll(&events[i], make([]telemetry.Found, 1))
+				m.Split(&events[i])
+				m.Read(decoder, 0, make([]telemetry.Found, 1))
 			}
 		}
 	})

@@ -4,7 +4,6 @@
 package amqpvalue
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"strconv"
@@ -59,158 +58,139 @@ type Value []byte
 func Next(b []byte) (v Value, rest []byte, ok bool) {
 	n := 0
 	for values := 1; values > 0; values-- {
-		if n >= len(b) {
+		if n >= len(b) || heads[b[n]>>4] == 0 || heads[b[n]>>4] > len(b)-n {
 			return nil, b, false
 		}
 
-		size := uint64(sizes[b[n]>>4])
-		switch {
-		case size == 0:
-			if b[n] != Described {
+		code := b[n]
+		head := b[n:][:heads[code>>4]]
+		n += len(head)
+		switch code >> 4 {
+		case 0x0:
+			if code != Described {
 				return nil, b, false
 			}
 			values += 2 // a descriptor and a value
-			size = 1
 
-		case size == variable8:
-			if len(b)-n < 2 {
+		case 0xa, 0xb, 0xc, 0xd, 0xe, 0xf:
+			size := number(head[1:])
+			if size > uint64(len(b)-n) {
 				return nil, b, false
 			}
-			size = 2 + uint64(b[n+1])
-
-		case size == variable32:
-			if len(b)-n < 5 {
-				return nil, b, false
-			}
-			size = 5 + uint64(binary.BigEndian.Uint32(b[n+1:]))
+			n += int(size)
 		}
-
-		if size > uint64(len(b)-n) {
-			return nil, b, false
-		}
-
-		n += int(size)
 	}
 
 	return b[:n:n], b[n:], true
 }
 
-// sizes are those of values with their code, by its first four bits.
-var sizes = [16]uint8{
-	0x4: 1, 0x5: 2, 0x6: 3, 0x7: 5, 0x8: 9, 0x9: 17,
-	0xa: variable8, 0xc: variable8, 0xe: variable8,
-	0xb: variable32, 0xd: variable32, 0xf: variable32,
+// heads are, by the first four bits of their code, how many bytes values of fixed width have, and others in front of what
+// they hold: the code, and in one byte or four how much that is. It is 0 for codes that the standard does not have.
+var heads = [16]int{
+	0x0: 1, 0x4: 1, 0x5: 2, 0x6: 3, 0x7: 5, 0x8: 9, 0x9: 17,
+	0xa: 2, 0xb: 5, 0xc: 2, 0xd: 5, 0xe: 2, 0xf: 5,
 }
 
-// The size follows the code, in one or four bytes.
-const variable8, variable32 = 0xfe, 0xff
-
-func (v Value) code() byte {
-	if len(v) == 0 {
-		return Null
+// number returns what the bytes are as an integer.
+func number(b []byte) (n uint64) {
+	for _, c := range b {
+		n = n<<8 | uint64(c)
 	}
-	return v[0]
+	return n
 }
+
+// A kind is what values with some codes are alike in.
+type kind uint8
+
+const (
+	other kind = iota
+	null
+	text
+	binary
+	boolean
+	signed
+	unsigned
+	float
+	double
+	timestamp
+	list
+	dictionary
+	described
+)
+
+var kinds = [256]kind{
+	Null: null, Described: described, Timestamp: timestamp, Float: float, Double: double,
+	True: boolean, False: boolean, Bool: boolean,
+	Uint0: unsigned, Ulong0: unsigned, Ubyte: unsigned, SmallUint: unsigned, SmallUlong: unsigned, Ushort: unsigned, Uint: unsigned, Ulong: unsigned,
+	Byte: signed, SmallInt: signed, SmallLong: signed, Short: signed, Int: signed, Long: signed,
+	String8: text, String32: text, Symbol8: text, Symbol32: text,
+	Binary8: binary, Binary32: binary,
+	List0: list, List8: list, List32: list,
+	Map8: dictionary, Map32: dictionary,
+}
+
+func (v Value) kind() kind {
+	if len(v) == 0 {
+		return null
+	}
+	return kinds[v[0]]
+}
+
+// content returns what a value holds behind its head.
+func (v Value) content() []byte { return v[heads[v[0]>>4]:] }
 
 // IsNull reports whether there is no value, or null.
-func (v Value) IsNull() bool { return v.code() == Null }
+func (v Value) IsNull() bool { return v.kind() == null }
 
 // Text returns a string or a symbol. It aliases v.
-func (v Value) Text() (text []byte, ok bool) {
-	switch v.code() {
-	case String8, Symbol8, String32, Symbol32:
-		return v.content(), true
+func (v Value) Text() (b []byte, ok bool) {
+	if v.kind() != text {
+		return nil, false
 	}
-
-	return nil, false
+	return v.content(), true
 }
 
 // Bytes returns a binary. It aliases v.
 func (v Value) Bytes() (b []byte, ok bool) {
-	switch v.code() {
-	case Binary8, Binary32:
-		return v.content(), true
+	if v.kind() != binary {
+		return nil, false
 	}
-
-	return nil, false
-}
-
-// content returns what follows the size of a value of variable width.
-func (v Value) content() []byte {
-	if sizes[v[0]>>4] == variable8 {
-		return v[2:]
-	}
-	return v[5:]
-}
-
-// bits returns a value of fixed width, of at most 8 bytes.
-func (v Value) bits() (bits uint64) {
-	for _, b := range v[1:] {
-		bits = bits<<8 | uint64(b)
-	}
-	return bits
+	return v.content(), true
 }
 
 // Bool returns a boolean.
 func (v Value) Bool() (b, ok bool) {
-	switch v.code() {
-	case True:
-		return true, true
-	case False:
-		return false, true
-	case Bool:
-		return v[1] != 0, true
+	if v.kind() != boolean {
+		return false, false
 	}
-
-	return false, false
+	return v[0] == True || v[0] == Bool && v[1] != 0, true
 }
 
 // Int returns an integer of a type with a sign.
 func (v Value) Int() (n int64, ok bool) {
-	switch v.code() {
-	case Byte, SmallInt, SmallLong, Short, Int, Long:
-		unused := 64 - 8*(len(v)-1)
-		return int64(v.bits()<<unused) >> unused, true
+	if v.kind() != signed {
+		return 0, false
 	}
 
-	return 0, false
+	unused := 64 - 8*(len(v)-1)
+
+	return int64(number(v[1:])<<unused) >> unused, true
 }
 
 // Uint returns an integer of a type without a sign.
 func (v Value) Uint() (n uint64, ok bool) {
-	switch v.code() {
-	case Uint0, Ulong0, Ubyte, SmallUint, SmallUlong, Ushort, Uint, Ulong:
-		return v.bits(), true
+	if v.kind() != unsigned {
+		return 0, false
 	}
-
-	return 0, false
-}
-
-// Number returns a number of any type but the decimal ones. It may be NaN or infinite.
-func (v Value) Number() (f float64, ok bool) {
-	if n, ok := v.Int(); ok {
-		return float64(n), true
-	}
-	if n, ok := v.Uint(); ok {
-		return float64(n), true
-	}
-
-	switch v.code() {
-	case Float:
-		return float64(math.Float32frombits(uint32(v.bits()))), true
-	case Double:
-		return math.Float64frombits(v.bits()), true
-	}
-
-	return 0, false
+	return number(v[1:]), true
 }
 
 // Time returns a timestamp, in UTC.
 func (v Value) Time() (t time.Time, ok bool) {
-	if v.code() != Timestamp {
+	if v.kind() != timestamp {
 		return time.Time{}, false
 	}
-	return time.UnixMilli(int64(v.bits())).UTC(), true
+	return time.UnixMilli(int64(number(v[1:]))).UTC(), true
 }
 
 // String shows the value to people: binary, and a type that this package does not read, as its
@@ -219,40 +199,34 @@ func (v Value) String() string { return string(v.Append(nil)) }
 
 // Append appends what String returns.
 func (v Value) Append(to []byte) []byte {
-	if text, ok := v.Text(); ok {
-		return append(to, text...)
-	}
-	if b, ok := v.Bool(); ok {
-		return strconv.AppendBool(to, b)
-	}
-	if n, ok := v.Int(); ok {
-		return strconv.AppendInt(to, n, 10)
-	}
-	if n, ok := v.Uint(); ok {
-		return strconv.AppendUint(to, n, 10)
-	}
-
-	if f, ok := v.Number(); ok {
-		bits := 64
-		if v.code() == Float {
-			bits = 32
-		}
-		return strconv.AppendFloat(to, f, 'g', -1, bits)
-	}
-
-	if t, ok := v.Time(); ok {
-		return t.AppendFormat(to, time.RFC3339Nano)
-	}
-	if v.IsNull() {
+	switch v.kind() {
+	case null:
 		return append(to, "null"...)
+	case text:
+		return append(to, v.content()...)
+	case boolean:
+		b, _ := v.Bool()
+		return strconv.AppendBool(to, b)
+	case signed:
+		n, _ := v.Int()
+		return strconv.AppendInt(to, n, 10)
+	case unsigned:
+		return strconv.AppendUint(to, number(v[1:]), 10)
+	case float:
+		return strconv.AppendFloat(to, float64(math.Float32frombits(uint32(number(v[1:])))), 'g', -1, 32)
+	case double:
+		return strconv.AppendFloat(to, math.Float64frombits(number(v[1:])), 'g', -1, 64)
+	case timestamp:
+		t, _ := v.Time()
+		return t.AppendFormat(to, time.RFC3339Nano)
+	default:
+		return fmt.Appendf(to, "amqp:%x", []byte(v))
 	}
-
-	return fmt.Appendf(to, "amqp:%x", []byte(v))
 }
 
 // Describe returns what a described value holds, and its descriptor, which must be a number.
 func (v Value) Describe() (descriptor uint64, inner Value, ok bool) {
-	if v.code() != Described {
+	if v.kind() != described {
 		return 0, nil, false
 	}
 
@@ -268,29 +242,27 @@ type Iterator struct {
 }
 
 // Elements returns an Iterator over a list, and false for any other value.
-func (v Value) Elements() (Iterator, bool) {
-	if v.code() == List0 {
-		return Iterator{}, true
-	}
-	return v.compound(List8, List32)
-}
+func (v Value) Elements() (Iterator, bool) { return v.compound(list) }
 
 // Entries returns an Iterator over a map, and false for any other value and for a map that has
 // a key without a value.
 func (v Value) Entries() (Iterator, bool) {
-	i, ok := v.compound(Map8, Map32)
+	i, ok := v.compound(dictionary)
 	return i, ok && i.left%2 == 0
 }
 
-func (v Value) compound(narrow, wide byte) (i Iterator, ok bool) {
-	switch c := v.code(); {
-	case c == narrow && len(v) >= 3:
-		return Iterator{rest: v[3:], left: int(v[2])}, true
-	case c == wide && len(v) >= 9:
-		return Iterator{rest: v[9:], left: int(binary.BigEndian.Uint32(v[5:]))}, true
+// compound returns an Iterator over a value of a kind, which says how many elements it has in as many bytes as how long it is.
+func (v Value) compound(of kind) (i Iterator, ok bool) {
+	if v.kind() != of {
+		return Iterator{}, false
 	}
 
-	return Iterator{}, false
+	content, width := v.content(), heads[v[0]>>4]-1
+	if len(content) < width {
+		return Iterator{}, false
+	}
+
+	return Iterator{rest: content[width:], left: int(number(content[:width]))}, true
 }
 
 // Next returns the next element. ok is false at the end, and if the elements go beyond the

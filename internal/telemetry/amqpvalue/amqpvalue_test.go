@@ -46,23 +46,23 @@ func TestRead(t *testing.T) {
 		{make([]byte, 300), "bytes " + strings.Repeat("00", 300), "amqp:b00000012c" + strings.Repeat("00", 300)},
 		{true, "bool true", "true"},
 		{false, "bool false", "false"},
-		{uint8(200), "uint 200 number 200", "200"},
-		{uint16(40000), "uint 40000 number 40000", "40000"},
-		{uint32(0), "uint 0 number 0", "0"},
-		{uint32(7), "uint 7 number 7", "7"},
-		{uint32(math.MaxUint32), "uint 4294967295 number 4.294967295e+09", "4294967295"},
-		{uint64(0), "uint 0 number 0", "0"},
-		{uint64(7), "uint 7 number 7", "7"},
-		{uint64(math.MaxUint64), "uint 18446744073709551615 number 1.8446744073709552e+19", "18446744073709551615"},
-		{int8(-7), "int -7 number -7", "-7"},
-		{int16(-700), "int -700 number -700", "-700"},
-		{int32(-7), "int -7 number -7", "-7"},
-		{int32(math.MinInt32), "int -2147483648 number -2.147483648e+09", "-2147483648"},
-		{int64(-7), "int -7 number -7", "-7"},
-		{int64(math.MaxInt64), "int 9223372036854775807 number 9.223372036854776e+18", "9223372036854775807"},
-		{float32(0.1), "number 0.10000000149011612", "0.1"},
-		{-1.5e300, "number -1.5e+300", "-1.5e+300"},
-		{math.Inf(1), "number +Inf", "+Inf"},
+		{uint8(200), "uint 200", "200"},
+		{uint16(40000), "uint 40000", "40000"},
+		{uint32(0), "uint 0", "0"},
+		{uint32(7), "uint 7", "7"},
+		{uint32(math.MaxUint32), "uint 4294967295", "4294967295"},
+		{uint64(0), "uint 0", "0"},
+		{uint64(7), "uint 7", "7"},
+		{uint64(math.MaxUint64), "uint 18446744073709551615", "18446744073709551615"},
+		{int8(-7), "int -7", "-7"},
+		{int16(-700), "int -700", "-700"},
+		{int32(-7), "int -7", "-7"},
+		{int32(math.MinInt32), "int -2147483648", "-2147483648"},
+		{int64(-7), "int -7", "-7"},
+		{int64(math.MaxInt64), "int 9223372036854775807", "9223372036854775807"},
+		{float32(0.1), "", "0.1"},
+		{-1.5e300, "", "-1.5e+300"},
+		{math.Inf(1), "", "+Inf"},
 		{at, "time 2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.678Z"},
 		{amqp.UUID{1}, "", "amqp:9801000000000000000000000000000000"},
 		{[]any{int64(1)}, "", "amqp:d000000006000000015501"},
@@ -81,7 +81,6 @@ func TestRead(t *testing.T) {
 		yes, isBool := v.Bool()
 		n, isInt := v.Int()
 		u, isUint := v.Uint()
-		f, isNumber := v.Number()
 		when, isTime := v.Time()
 		add(v.IsNull(), "null%.0s", "")
 		add(isText, "text %s", text)
@@ -89,7 +88,6 @@ func TestRead(t *testing.T) {
 		add(isBool, "bool %v", yes)
 		add(isInt, "int %d", n)
 		add(isUint, "uint %d", u)
-		add(isNumber, "number %v", f)
 		add(isTime, "time %s", when.Format(time.RFC3339Nano))
 		if read := strings.Join(got, " "); read != tt.read {
 			t.Errorf("%.40v is %q, want %q", tt.value, read, tt.read)

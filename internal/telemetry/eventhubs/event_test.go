@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,7 +128,6 @@ func properties(encoded telemetry.Properties) map[string]any {
 		text, isText := p.Text()
 		bytes, isBytes := p.Bytes()
 		yes, isBool := p.Bool()
-		number, isNumber := p.Number()
 		at, isTime := p.Time()
 		var v any = "other"
 		switch {
@@ -140,10 +139,10 @@ func properties(encoded telemetry.Properties) map[string]any {
 			v = bytes
 		case isBool:
 			v = yes
-		case isNumber:
-			v = fmt.Sprint(number, " ", p)
 		case isTime:
 			v = at
+		case !strings.HasPrefix(p.String(), "amqp:"):
+			v = "number " + p.String()
 		}
 		all[string(name)] = v
 	}
@@ -181,8 +180,7 @@ func library(r *azeventhubs.ReceivedEventData) (telemetry.Event, map[string]any)
 		case string:
 			v = "text " + n
 		case uint8, int8, uint16, int16, uint32, int32, uint64, int64, float32, float64:
-			number, _ := strconv.ParseFloat(fmt.Sprint(n), 64)
-			v = fmt.Sprint(number, " ", n)
+			v = fmt.Sprint("number ", n)
 		case time.Time:
 			v = n.UTC()
 		case nil, []byte, bool:
