@@ -233,17 +233,13 @@ func (c Config) Origin() string {
 	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
-// MarshalLogObject writes every variable that has a value, under its name; for people, who read
-// LOG_FORMAT=console, only if it is not the default. Secrets show as "[redacted]".
+// MarshalLogObject writes every variable whose value is not the default, under its name. Secrets show as "[redacted]".
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	usual := readVariables(func(string) (string, bool) { return "", false }, &configError{})
 	for i, v := range Variables() {
 		text := c.shown(i)
 		replaced := c.HasRules() && v.replacedByRules()
-		isUsual := text == v.Default
-		if d, err := time.ParseDuration(v.Default); err == nil {
-			isUsual = text == d.String()
-		}
-		if text != "" && !replaced && !(isUsual && c.LogFormat == LogConsole) {
+		if text != usual.shown(i) && !replaced {
 			enc.AddString(v.Name, text)
 		}
 	}

@@ -1,13 +1,10 @@
 package config
 
 import (
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -43,29 +40,21 @@ func (e Ending) Line(now time.Time) string {
 }
 
 // Endings returns when what c signs in with ends, as far as that can be read, the first to end first: signatures and tokens
-// in secrets, and of an Azure identity the certificate.
+// in secrets.
 func (c Config) Endings() (all []Ending) {
 	for i, v := range Variables() {
 		entries := c.secret(i)
 		for n, entry := range entries {
+			what, at, ok := ends(entry)
+			if !ok {
+				continue
+			}
+
 			name := v.Name
 			if len(entries) > 1 {
 				name = fmt.Sprintf("%s, entry %d", v.Name, n+1)
 			}
-			if what, at, ok := ends(entry); ok {
-				all = append(all, Ending{name, what, at})
-			}
-		}
-	}
-
-	const certificatePath = "AZURE_CLIENT_CERTIFICATE_PATH"
-	var text []byte
-	if c.Keyless() {
-		text, _ = ReadFile(os.Getenv(certificatePath)) // what cannot be read, signing in says
-	}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
-			all = append(all, Ending{certificatePath, "the certificate", certificate.NotAfter.UTC()})
+			all = append(all, Ending{name, what, at})
 		}
 	}
 
@@ -89,8 +78,15 @@ var endLayouts = []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02", "1/2/
 func ends(credential string) (what string, at time.Time, ok bool) {
 	plain, _ := url.PathUnescape(credential) // as the password of a URL
 	for _, found := range signatureEnd.FindAllStringSubmatch(credential+"\n"+plain, -1) {
-		if at, ok := parseEnd(found[1] + found[2]); ok {
-			return "the signature", at, true
+		text, _ := url.QueryUnescape(found[1] + found[2])
+		if seconds, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return "the signature", time.Unix(seconds, 0).UTC(), true
+		}
+
+		for _, layout := range endLayouts {
+			if at, err := time.Parse(layout, text); err == nil {
+				return "the signature", at.UTC(), true
+			}
 		}
 	}
 
@@ -105,20 +101,4 @@ func ends(credential string) (what string, at time.Time, ok bool) {
 	}
 
 	return "", time.Time{}, false
-}
-
-// parseEnd reads the end of a signature, which is escaped as a part of a query.
-func parseEnd(text string) (at time.Time, ok bool) {
-	plain, _ := url.QueryUnescape(text)
-	if seconds, err := strconv.ParseInt(plain, 10, 64); err == nil {
-		return time.Unix(seconds, 0).UTC(), true
-	}
-
-	for _, layout := range endLayouts {
-		if at, err := time.Parse(layout, plain); err == nil {
-			return at.UTC(), true
-		}
-	}
-
-	return at, false
 }

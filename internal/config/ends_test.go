@@ -3,12 +3,8 @@ package config
 import (
 	"encoding/base64"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"alertworker/internal/lab/nettest"
 )
 
 // What says when it ends is read, in each form that there is.
@@ -45,25 +41,5 @@ func TestEndings(t *testing.T) {
 				t.Errorf("got %+v, want %s to end at %v", got, test.credential, test.at)
 			}
 		})
-	}
-}
-
-// An identity's certificate ends, and a federated token that has ended was not renewed.
-func TestIdentityEndings(t *testing.T) {
-	folder := t.TempDir()
-	file := func(name string, content []byte) string {
-		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	c := Config{StorageAccountURL: "https://acc.blob.core.windows.net"}
-	t.Setenv("AZURE_CLIENT_CERTIFICATE_PATH", file("certificate.pem", nettest.NewCertificates(t, "localhost").PEM))
-	if got := c.Endings(); len(got) != 1 || got[0].Credential != "AZURE_CLIENT_CERTIFICATE_PATH" || !got[0].At.After(time.Now()) {
-		t.Errorf("got %+v, want the certificate's end alone", got)
-	}
-	if got := (Config{}).Endings(); len(got) != 0 {
-		t.Errorf("got %+v although no identity is used", got)
 	}
 }
