@@ -27,7 +27,7 @@ func (w *Watch) hubIsQuiet(rule int, proven int64) bool {
 
 // isAlone reports whether the hub has one device at most, as far as rosters say. Then it is the device that is silent.
 func (w *Watch) isAlone() bool {
-	return w.here.Devices < 2 && w.asked.Others != nil && w.inHub().Devices < 2
+	return w.asked.Others != nil && w.inHub().Devices < 2
 }
 
 // inHub returns what rules about silence expect in all partitions, as far as is known.

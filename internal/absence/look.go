@@ -235,50 +235,36 @@ func (w *Watch) Forget(of sensor.ID) (known bool) {
 	return known
 }
 
-// Next returns when a known device may be silent or forgotten, or the hub be cut off or reached again, in Unix ms, and
-// that be proven: not before now and a tick of a worker.
+// Next returns when a known device may next be silent or forgotten, or the hub be cut off or reached again, in Unix ms,
+// and that be proven. What was so at now the last look has seen.
 func (w *Watch) Next(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
+	margin := clockMargin.Milliseconds()
 	next := never
-	switch {
-	case w.roster.Outage != 0:
+	if w.roster.Outage != 0 {
 		next = now
-	case len(w.rules) > 0 && w.roster.Len() > 0:
-		next = w.newest + w.shortest().Milliseconds()
 	}
 
 	for device := range w.roster.Len() {
 		for rule := range w.rules {
-			next = min(next, w.nextOf(device, rule, now))
+			h := w.roster.Heard(device, rule)
+			_, deadline := w.roster.Silence(rule, h)
+			cutOff := w.newest + w.rules[rule].Limit.Milliseconds()
+			for _, at := range [...]int64{deadline, w.forgetAt(rule, h), cutOff} {
+				if at >= now-margin {
+					next = min(next, at)
+				}
+			}
 		}
 	}
 
-	return max(next, now) + clockMargin.Milliseconds()
+	return max(next, now) + margin
 }
 
 // never is later than any time, in Unix ms, and clockMargin may be added to it.
 const never = math.MaxInt64/1000 - int64(clockMargin/time.Millisecond)
-
-// nextOf returns when a device may be silent or forgotten by a rule, in Unix ms.
-func (w *Watch) nextOf(device, rule int, now int64) int64 {
-	h := w.roster.Heard(device, rule)
-	if h.Time == 0 {
-		return never
-	}
-
-	next := w.forgetAt(rule, h)
-	of := w.roster.Name(device)
-	if _, deadline := w.roster.Silence(rule, h); !w.isOpen(key{rule, of}) {
-		waits := of.Name != "" && deadline <= now && !w.heardAfter(rule, of, deadline) // for its device
-		if !waits {
-			next = min(next, deadline)
-		}
-	}
-
-	return next
-}
 
 // Settling is how long after the last event a silence can be proven without the hub.
 const Settling = clockMargin - eventMargin

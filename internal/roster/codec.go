@@ -2,10 +2,12 @@ package roster
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -41,7 +43,23 @@ type header struct {
 //
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
-	format := r.format()
+	values := []string{""}
+	numbers := map[string]uint64{"": 0} // of values
+	for d := range r.names {
+		for f := range r.columns {
+			value := r.Shared(d, f)
+			if _, is := numbers[value]; !is {
+				numbers[value] = uint64(len(values))
+				values = append(values, value)
+			}
+		}
+	}
+
+	format := formatPlain
+	if len(values) > 1 || slices.ContainsFunc(r.names, func(of sensor.ID) bool { return of.Name != "" }) {
+		format = formatFull
+	}
+
 	b := r.encodeHeader(format)
 	for _, of := range r.names {
 		b = appendText(b, of.Device)
@@ -51,8 +69,8 @@ func (r *Roster) Encode() []byte {
 	}
 
 	if format != formatPlain {
-		b = binary.AppendUvarint(b, uint64(len(r.shared.text)))
-		for _, value := range r.shared.text {
+		b = binary.AppendUvarint(b, uint64(len(values)))
+		for _, value := range values {
 			b = appendText(b, value)
 		}
 	}
@@ -64,20 +82,11 @@ func (r *Roster) Encode() []byte {
 		}
 
 		for d := range r.names {
-			b = binary.AppendUvarint(b, uint64(r.of(d)[f].shared))
+			b = binary.AppendUvarint(b, numbers[r.Shared(d, f)])
 		}
 	}
 
 	return b
-}
-
-// format returns the format that r needs.
-func (r *Roster) format() int {
-	isSensor := func(of sensor.ID) bool { return of.Name != "" }
-	if len(r.shared.number) > 1 || slices.ContainsFunc(r.names, isSensor) {
-		return formatFull
-	}
-	return formatPlain
 }
 
 func appendText(b []byte, text string) []byte {
@@ -171,7 +180,7 @@ func Decode(packed []byte) (*Roster, error) {
 	}
 	r.Outage = in.Outage
 
-	from := reader{rest: rest}
+	from := reader{rest: bytes.NewBuffer(rest)}
 	for range in.Devices {
 		of := sensor.Of(from.text())
 		if in.Format != formatPlain {
@@ -182,7 +191,7 @@ func Decode(packed []byte) (*Roster, error) {
 
 	var values []string
 	if in.Format != formatPlain {
-		for range min(from.count(), maxShared) {
+		for range min(from.count(), from.rest.Len()) { // each takes at least a byte
 			values = append(values, from.text())
 		}
 	}
@@ -201,12 +210,12 @@ func Decode(packed []byte) (*Roster, error) {
 			if i := from.count(); i < len(values) {
 				r.Share(d, f, []byte(values[i]))
 			} else {
-				from.short = true
+				from.err = io.ErrUnexpectedEOF
 			}
 		}
 	}
 
-	if from.short || len(from.rest) > 0 {
+	if from.err != nil || from.rest.Len() > 0 {
 		return nil, errors.New("it is truncated, or continues after its end")
 	}
 
@@ -254,54 +263,37 @@ func (r *Roster) decodeColumn(from *reader, column int) {
 	}
 }
 
-// A reader takes values from the front of rest. Beyond the end they are zero.
+// A reader takes values from the front of rest. err is the first error; values after it mean nothing.
 type reader struct {
-	rest  []byte
-	short bool
+	rest *bytes.Buffer
+	err  error
 }
 
 // number takes the next integer.
 func (r *reader) number() int64 {
-	v, n := binary.Varint(r.rest)
-	if n <= 0 {
-		r.short = true
-		r.rest = nil
-		return 0
-	}
-
-	r.rest = r.rest[n:]
+	v, err := binary.ReadVarint(r.rest)
+	r.err = cmp.Or(r.err, err)
 
 	return v
 }
 
 // count takes the next number that is never negative.
 func (r *reader) count() int {
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 || v > maxBytes {
-		r.short = true
-		r.rest = nil
-		return 0
-	}
+	v, err := binary.ReadUvarint(r.rest)
+	r.err = cmp.Or(r.err, err)
 
-	r.rest = r.rest[n:]
-
-	return int(v)
+	return int(min(v, maxBytes))
 }
 
 // text takes the next text, which its length precedes.
 func (r *reader) text() string {
-	size, n := binary.Uvarint(r.rest)
-	if n <= 0 || size > uint64(len(r.rest)-n) {
-		r.short = true
-		r.rest = nil
-		return ""
+	size := r.count()
+	text := string(r.rest.Next(size))
+	if len(text) < size {
+		r.err = io.ErrUnexpectedEOF
 	}
 
-	end := n + int(size)
-	s := string(r.rest[n:end])
-	r.rest = r.rest[end:]
-
-	return s
+	return text
 }
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -79,18 +80,17 @@ type Roster struct {
 	numbers map[uint64]uint32 // of names, by their hashes: what a map of names would take is three times as much
 	names   []sensor.ID
 	known   []known // one for each device and column
-	shared  values
 }
 
 // known is what a roster has of one device for one column.
 type known struct {
 	Heard
-	shared uint32 // what the device shares with others, as shared.text has it
+	shared unique.Handle[string] // what the device shares with others; the zero one is nothing
 }
 
 // New returns an empty roster with at least one column, each for a rule of its own.
 func New(columns []Column) *Roster {
-	r := &Roster{columns: slices.Clone(columns), numbers: map[uint64]uint32{}, shared: newValues()}
+	r := &Roster{columns: slices.Clone(columns), numbers: map[uint64]uint32{}}
 	for i := range r.columns {
 		r.columns[i].Floor = before
 		r.columns[i].Gap = before
@@ -206,7 +206,7 @@ func (r *Roster) Excuse(device, column int, until int64) {
 // place comes the last device of all. It reports whether it did that.
 func (r *Roster) Forget(device, column int) (all bool) {
 	columns := r.of(device)
-	r.clear(&columns[column])
+	columns[column] = known{}
 	for i, k := range columns {
 		if k.Heard != (Heard{}) && r.columns[i].Idle == 0 {
 			return false
@@ -228,10 +228,6 @@ func (r *Roster) Remove(of sensor.ID) {
 // remove removes a device, in whose place comes the last one.
 func (r *Roster) remove(device int) {
 	last := len(r.names) - 1
-	for i := range r.of(device) {
-		r.clear(&r.of(device)[i])
-	}
-
 	hash := func(of sensor.ID) uint64 { return hashOf(Hash(of.Device), []byte(of.Name)) }
 	delete(r.numbers, hash(r.names[device]))
 	if device != last {
@@ -250,10 +246,22 @@ func (r *Roster) of(device int) []known {
 	return r.known[device*len(r.columns) : (device+1)*len(r.columns)]
 }
 
-// clear has nothing be known.
-func (r *Roster) clear(k *known) {
-	r.shared.set(&k.shared, nil)
-	k.Heard = Heard{}
+// Share records what a device shares with others by the Per of a column: empty if its last event that counts does not
+// say. It allocates nothing if that is what it shared before.
+func (r *Roster) Share(device, column int, value []byte) {
+	if r.Shared(device, column) != string(value) {
+		r.of(device)[column].shared = unique.Make(string(value))
+	}
+}
+
+// Shared returns what a device shares with others by the Per of a column; empty if that is nothing, or not known.
+func (r *Roster) Shared(device, column int) string {
+	shared := r.of(device)[column].shared
+	if shared == (unique.Handle[string]{}) {
+		return ""
+	}
+
+	return shared.Value()
 }
 
 // Raise raises all floors, unless they are there already.
@@ -301,19 +309,14 @@ func (r *Roster) Expects() (e Expected) {
 			continue
 		}
 
-		some := false
+		var one Expected
 		for i := range r.columns {
-			if r.columns[i].Idle != 0 || !r.Heard(device, i).Expected() {
-				continue
+			if r.columns[i].Idle == 0 && r.Heard(device, i).Expected() {
+				one = one.And(Expected{Limit: r.columns[i].Limit})
+				one.Devices = 1
 			}
-
-			some = true
-			e = e.And(Expected{Limit: r.columns[i].Limit})
 		}
-
-		if some {
-			e.Devices++
-		}
+		e = e.And(one)
 	}
 
 	return e

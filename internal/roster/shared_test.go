@@ -62,7 +62,7 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// A device that says something else in every message leaves no trace of what it said, and values have a bound.
+// A device that says something else in every message leaves no trace of what it said.
 func TestSharedIsBounded(t *testing.T) {
 	all := columns("offline")
 	all[0].Per = "time"
@@ -77,18 +77,6 @@ func TestSharedIsBounded(t *testing.T) {
 	}
 	if n := len(r.Encode()); n > 1000 {
 		t.Errorf("it has %d bytes", n)
-	}
-
-	known := 0
-	for i := range roster.MaxDevices - 2 {
-		device := r.Add(sensor.Of(fmt.Sprint("device-", i)))
-		r.Share(device, 0, fmt.Append(nil, "gw-", i))
-		if r.Shared(device, 0) != "" {
-			known++
-		}
-	}
-	if known < 10_000 || known > 20_000 {
-		t.Errorf("of %d devices it is known what they share", known)
 	}
 
 	value := []byte("gw-1")
