@@ -81,11 +81,11 @@ const arrows = `
 	internal/peers   internal/backoff internal/records internal/rules
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure internal/humanize
 
-	internal/ops/admin    internal/muting internal/incident internal/notify/heartbeat internal/notify/deadletter internal/notify/wording internal/ledger internal/roster internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize
+	internal/ops/admin    internal/backoff internal/muting internal/incident internal/notify/deadletter internal/notify/wording internal/ledger internal/roster internal/ops/status internal/records internal/rules internal/telemetry internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize
 	internal/ops/audit    internal/humanize internal/ledger internal/telemetry internal/throttle internal/worker
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/partition internal/humanize
 	internal/ops/checkup  internal/ops/status internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/ownership internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
-	internal/ops/leader   internal/backoff internal/humanize internal/incident internal/lease internal/throttle
+	internal/ops/leader   internal/backoff internal/incident internal/lease internal/throttle
 	internal/ops/deadletters  internal/config internal/incident internal/delivery internal/rules internal/lease internal/throttle internal/throttle/recent internal/notify internal/notify/deadletter internal/notify/wording internal/notify/receivers internal/humanize
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery

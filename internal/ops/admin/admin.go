@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/delivery"
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/status"
@@ -25,9 +26,6 @@ import (
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
-
-// sampleEvery is how often Run reads the worker's counters.
-const sampleEvery = 5 * time.Second
 
 // A Worker is a [worker.Worker], as far as this package reads it.
 type Worker interface {
@@ -106,7 +104,8 @@ type Admin struct {
 	incidents  *shared[openIncidents]
 
 	mu      sync.Mutex
-	history history
+	counted totals           // at the last sample
+	minutes map[int64]totals // counts in each of the last minutes, by minutes since 1970
 }
 
 // New returns an Admin that has taken its first sample. While there is no worker it serves what a replica that starts
@@ -116,7 +115,7 @@ func New(o Options) *Admin {
 		Options:    o,
 		facts:      o.Rules.Facts(),
 		starting:   o.Worker == nil,
-		history:    history{minute: minuteOf(time.Now()), done: map[int64]totals{}}, // what was counted before is part of this minute
+		minutes:    map[int64]totals{}, // what was counted before is part of this one
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),
 		incidents:  newShared(askIncidents(o.Incidents)),
@@ -138,40 +137,9 @@ func (a *Admin) Run(ctx context.Context) {
 		asking.Go(func() { run(ctx, a.Log) })
 	}
 
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-
-	for {
-		select {
-		case <-tick.C:
-			a.sample()
-		case <-ctx.Done():
-			return
-		}
+	for backoff.Sleep(ctx, sampleEvery) {
+		a.sample()
 	}
-}
-
-// sample adds the counters to the history.
-func (a *Admin) sample() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.history.add(time.Now(), a.totals())
-}
-
-// readings returns how many events had one.
-func readings(stats *worker.Stats) int64 {
-	return stats.Events[telemetry.ReasonOK].Load() + stats.Events[telemetry.ReasonDamaged].Load()
-}
-
-// totals returns the plotted counters, since the start. An alert counts once for each receiver that took it.
-func (a *Admin) totals() totals {
-	stats := a.Worker.Stats()
-	t := totals{Readings: readings(stats), Suppressed: stats.Suppressed.Load()}
-	for i := range stats.Levels {
-		t.Alerts += stats.Levels[i].Sent.Load()
-	}
-
-	return t
 }
 
 // ServeHTTP serves devices and silences to whoever has the token, and the state to everybody.

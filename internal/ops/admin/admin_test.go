@@ -207,8 +207,8 @@ func TestPageDoesNotWait(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		body, took := get()
-		if took > 0 {
-			t.Errorf("waited %v for a service that has not answered before", took)
+		if took > time.Second {
+			t.Errorf("waited %v for services that have not answered before", took)
 		}
 		if !strings.Contains(body, "this is the state 4") || !strings.Contains(body, "k8c2m") {
 			t.Error("the page does not show what was known, or not how old it is")

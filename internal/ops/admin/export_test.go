@@ -13,21 +13,14 @@ func (a *Admin) Past() {
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := &a.history
-	h.done = map[int64]totals{}
+	a.minutes = map[int64]totals{minuteOf(now): {1100, 1, 12}}
 	for i := range minutes - 1 {
 		wave := 1 + math.Sin(float64(i)/7)/3 + float64(i*7919%13)/40
 		t := totals{Readings: int64(3000 * wave), Suppressed: int64(40 * wave)}
 		if i%11 > 7 {
 			t.Alerts, t.Suppressed = int64(i%5), t.Suppressed*3
 		}
-		h.done[h.minute-minutes+1+int64(i)] = t
-	}
-	t := a.totals()
-	h.before = totals{t.Readings - 1100, t.Alerts - 1, t.Suppressed - 12}
-	h.recent = []sample{
-		{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}},
-		{now, t},
+		a.minutes[minuteOf(now)-minutes+1+int64(i)] = t
 	}
 }
 

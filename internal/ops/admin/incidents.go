@@ -124,7 +124,7 @@ func (a *Admin) incidentsView(r *http.Request, p *page) (v incidentsView) {
 		return v
 	}
 
-	open, at, err := a.incidents.get(r.Context())
+	open, at, err := a.incidents.get()
 	linked := r.URL.Query().Get("incident")
 	v = incidentsView{Old: aged("The checkpoint store", at, time.Now(), err), Linked: linked != "", More: open.more}
 	for _, l := range open.list {

@@ -166,7 +166,7 @@ type partitionRow struct {
 // page gathers what the page shows, of all replicas. It waits a moment for services, and shows what they said last.
 func (a *Admin) page(r *http.Request) page {
 	now := a.now()
-	others, _, _ := a.others.get(r.Context())
+	others, _, _ := a.others.get()
 	query := r.URL.Query()
 	device, alerts := query.Get("device"), maxAlerts
 	if device != "" {
@@ -371,7 +371,7 @@ func (a *Admin) partitionRows(
 	snapshots []Snapshot,
 	now time.Time,
 ) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
-	all, at, err := a.partitions.get(r.Context())
+	all, at, err := a.partitions.get()
 
 	if a.Options.Partitions != nil {
 		old = aged("The checkpoint store", at, now, err)

@@ -22,7 +22,7 @@ import (
 const (
 	pictureFile   = "../../../docs/status.svg"
 	pictureWidth  = 1100
-	pictureHeight = 1565
+	pictureHeight = 1885
 )
 
 // The picture of the page in the README is the page.

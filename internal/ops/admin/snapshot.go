@@ -25,7 +25,6 @@ type Snapshot struct {
 	Version string
 	Started time.Time
 	Minutes map[int64]totals // counts in each of the last minutes, by minutes since 1970
-	Last60s totals
 	Counts  map[string]int64 // of figures, since it started
 
 	Undecoded       map[string]int64   // telemetry without a usable reading, by the reason
@@ -35,19 +34,6 @@ type Snapshot struct {
 	Alarms          []partition.AlarmCounts // by level
 	Open            []openAlarm             // longest first
 	Alerts          []pastDelivery          // that receivers took, the latest first
-}
-
-// totals are counters that are plotted.
-type totals struct{ Readings, Alerts, Suppressed int64 }
-
-// plus adds what another replica counts.
-func (t totals) plus(u totals) totals {
-	return totals{t.Readings + u.Readings, t.Alerts + u.Alerts, t.Suppressed + u.Suppressed}
-}
-
-// minus returns what was counted since u.
-func (t totals) minus(u totals) totals {
-	return totals{t.Readings - u.Readings, t.Alerts - u.Alerts, t.Suppressed - u.Suppressed}
 }
 
 // A readPartition is one that the replica reads, or has read.
@@ -76,6 +62,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		Statement: status.Statement{Replica: a.Replica, Status: a.Options.Status(), Rules: a.facts},
 		Version:   a.Version,
 		Started:   a.Started,
+		Minutes:   a.sample(),
 		Counts:    countsOf(stats),
 		Undecoded: map[string]int64{},
 		Receivers: a.Worker.Receivers(),
@@ -106,11 +93,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Sensor, o.Rule, o.Level, o.Since, o.Silence})
 	}
 
-	total, states := a.totals(), a.Worker.Partitions()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
-	for _, p := range states {
+	for _, p := range a.Worker.Partitions() {
 		row := readPartition{ID: p.Partition, Read: -1, Waiting: waiting(p, now)}
 		if p.ReadUntil.IsZero() && row.Waiting == "" { // there is nothing to show
 			continue
@@ -203,7 +186,6 @@ func merged(all []Snapshot) Snapshot {
 	m.Counts = maps.Clone(m.Counts)
 	m.Undecoded = maps.Clone(m.Undecoded)
 	for _, s := range all[1:] {
-		m.Last60s = m.Last60s.plus(s.Last60s)
 		m.UnreadableNamed = slices.Concat(m.UnreadableNamed, s.UnreadableNamed)
 		m.Open = slices.Concat(m.Open, s.Open)
 		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
