@@ -37,8 +37,11 @@ type Entry struct {
 // attribute is what may stand in front of a URL. No URL begins like this.
 var attribute = regexp.MustCompile(`^([a-z]+)=(\S*)\s+`)
 
-// word is what an id, a name, a level or a rule may be.
-var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+// What an id may be, such as one that [Entry.id] makes of a URL, and what a name, a level or a rule.
+var (
+	anyID = regexp.MustCompile(`^[A-Za-z0-9-][A-Za-z0-9._-]{0,71}$`)
+	word  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+)
 
 const (
 	attributes = "id=, name=, level=, rule=, where=, batch=, secret= and header="
@@ -109,8 +112,14 @@ const mustBeWord = "up to 63 letters, digits, '.', '-' and '_', the first a lett
 
 // readers read the value of an attribute, and return what it must be if it is not.
 var readers = map[string]func(e *Entry, value string) (must string){
-	"id":    func(e *Entry, value string) string { return readWord(&e.ID, value) },
-	"name":  func(e *Entry, value string) string { return readWord(&e.Name, value) },
+	"id": func(e *Entry, value string) string {
+		e.ID = value
+		return unless(anyID.MatchString(value), "up to 72 letters, digits, '.', '-' and '_', the first no '.' or '_'")
+	},
+	"name": func(e *Entry, value string) string {
+		e.Name = value
+		return unless(word.MatchString(value), mustBeWord)
+	},
 	"level": func(e *Entry, value string) string { return readWords(&e.Filter.Levels, value) },
 	"rule":  func(e *Entry, value string) string { return readWords(&e.Filter.Rules, value) },
 	"where": func(e *Entry, value string) string {
@@ -192,22 +201,19 @@ var (
 // ownHeaders are those that requests have anyway.
 var ownHeaders = []string{"Connection", "Content-Length", "Content-Type", "Host", "Transfer-Encoding", "User-Agent"}
 
-// readWord reads an id or a name.
-func readWord(into *string, value string) string {
-	if !word.MatchString(value) {
-		return mustBeWord
+// unless returns what a value must be, unless it is.
+func unless(is bool, must string) string {
+	if is {
+		return ""
 	}
-	*into = value
-	return ""
+	return must
 }
 
 // readWords reads the values of a filter.
 func readWords(into *[]string, value string) string {
 	*into = strings.Split(value, "|")
-	if len(*into) > maxValues || slices.ContainsFunc(*into, func(s string) bool { return !word.MatchString(s) }) {
-		return mustBeWord + "; several are separated by |"
-	}
-	return ""
+	isWrong := len(*into) > maxValues || slices.ContainsFunc(*into, func(s string) bool { return !word.MatchString(s) })
+	return unless(!isWrong, mustBeWord+"; several are separated by |")
 }
 
 // another is what looks like an entry behind the first, with its scheme.

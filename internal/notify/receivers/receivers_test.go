@@ -395,3 +395,20 @@ func TestSemicolon(t *testing.T) {
 		}
 	}
 }
+
+// The dead letters of a receiver that is gone go to one that is given its id, whatever that was made of.
+func TestAnyIDCanBeGiven(t *testing.T) {
+	for _, entry := range []string{
+		"log:", "pagerduty://0123456789abcdef0123456789abcdef", "https://[2001:db8::1]:8443/hook", "name=ops https://a/",
+		"teams+https://default0123456789abcdef0123456789abcd.ef.environment.api.powerplatform.com/workflows/1",
+	} {
+		rs, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := receivers.Open([]string{"id=" + rs[0].ID + " https://b/"}, receivers.Options{Log: zap.NewNop()})
+		if err != nil || again[0].ID != rs[0].ID {
+			t.Errorf("%s: %+v, %v; want the id %s", entry, again, err, rs[0].ID)
+		}
+	}
+}
