@@ -412,7 +412,7 @@ func TestCheckOnAzureStorage(t *testing.T) {
 			expect(t, output, "checkpoints", "✓", "readable and writable", "no checkpoints yet: the first start begins at latest")
 			expect(t, output, "throttle store", "✓", "acquired and released a lease")
 			expect(t, output, "alerts", "–", "no replica is running")
-			expect(t, output, "dead letters", "✓", "can be written and listed; 0 dead letters from today's readings")
+			expect(t, output, "dead letters", "✓", "can be written")
 		}
 	}
 

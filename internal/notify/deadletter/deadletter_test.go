@@ -236,37 +236,6 @@ func TestAzurite(t *testing.T) {
 		}
 	})
 
-	t.Run("a day's letters are counted", func(t *testing.T) {
-		name := azurite.NewContainer()
-		open(t, azurite.Container(t, name, nil))
-		c := azurite.SharedContainer(t, name, transport(func(r *http.Request) (*http.Response, error) {
-			r.URL.RawQuery = strings.Replace(r.URL.RawQuery, "maxresults=1000", "maxresults=2", 1)
-			return azurite.Transport().RoundTrip(r)
-		}), sas.AccountPermissions{Read: true, Write: true, Create: true, List: true})
-		s := open(t, c)
-		day := refused(0).Alert.Enqueued.Truncate(24 * time.Hour)
-		for i, at := range []time.Time{day.Add(-1), day, day.Add(time.Hour), day.Add(24*time.Hour - time.Millisecond), day.Add(24 * time.Hour), day.AddDate(0, 1, 0)} {
-			d := refused(i)
-			d.Alert.Enqueued = at
-			keep(t, s, d)
-		}
-		upload(t, c, "alerts/"+day.Format("2006/01/02")+"/README.json", "not a letter")
-		for _, tt := range []struct {
-			day         time.Time
-			limit, want int
-		}{
-			{day, 100, 3}, {day.Add(23 * time.Hour).In(time.FixedZone("", 12*60*60)), 100, 3}, {day, 3, 3}, {day, 1, 1},
-			{day.AddDate(0, 0, -1), 100, 1}, {day.AddDate(0, 0, 1), 100, 1}, {day.AddDate(0, 0, 2), 100, 0},
-		} {
-			if n, err := s.Count(t.Context(), tt.day, tt.limit); n != tt.want || err != nil {
-				t.Errorf("%v, at most %d: %d, want %d, %v", tt.day, tt.limit, n, tt.want, err)
-			}
-		}
-		if _, err := open(t, azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true})).Count(t.Context(), day, 1); err == nil || !strings.Contains(err.Error(), "list blobs") {
-			t.Errorf("without leave to list: %v", err)
-		}
-	})
-
 	t.Run("what cannot be read is no end of the list", func(t *testing.T) {
 		name := azurite.NewContainer()
 		s := open(t, azurite.Container(t, name, transport(func(r *http.Request) (*http.Response, error) {

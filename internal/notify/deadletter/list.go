@@ -172,26 +172,3 @@ func gone(err error) error {
 	}
 	return err
 }
-
-// Count returns the number of Undelivered letters about readings that the hub got on the UTC day of
-// day, at most limit. It makes one call for each 1,000 letters.
-func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err error) {
-	prefix := folders[Undelivered] + utc(day).Format("2006/01/02/")
-	for all, err := range records.Pages(ctx, s.records, prefix) {
-		if err != nil {
-			return 0, err
-		}
-
-		for _, r := range all {
-			if _, ok := idOf(Undelivered, r.Name); ok {
-				n++
-			}
-		}
-
-		if n >= limit {
-			return limit, nil
-		}
-	}
-
-	return n, nil
-}

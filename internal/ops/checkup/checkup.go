@@ -41,8 +41,7 @@ const (
 	storeTimeout    = time.Minute      // for one that asks a store, which may be slow, several times
 	identityTimeout = time.Minute      // for tokens, which developers' tools take long to fetch
 
-	eventsPerPartition = 20   // that a check reads, the newest
-	maxCounted         = 1000 // dead letters
+	eventsPerPartition = 20 // that a check reads, the newest
 
 	// testKey is the throttle key that checks acquire and release. Keys of devices
 	// have slashes.
@@ -80,7 +79,18 @@ type Services struct {
 // Run checks everything that c names, concurrently, prints what it finds to out and
 // reports whether nothing failed. With send every receiver gets a test alert.
 func Run(ctx context.Context, out io.Writer, c config.Config, rs []receivers.Receiver, s Services, send bool) bool {
-	return run(ctx, out, newCheckup(ctx, c, rs, s).steps(send))
+	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
+	k.snapshot = sync.OnceValues(
+		func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup, eventsPerPartition) },
+	)
+	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
+	k.records = sync.OnceValues(func() (records.Store, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit(), fmt.Errorf("no answer within %v", k.storeLimit()))
+		defer cancel()
+		return s.Records(ctx)
+	})
+
+	return run(ctx, out, k.steps(send))
 }
 
 // A checkup is one run of `alertworker check`. Its methods are the steps.
@@ -93,22 +103,6 @@ type checkup struct {
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
 	reading  func() (reading, error)            // of its events
 	records  func() (records.Store, error)
-}
-
-// newCheckup prepares a checkup and connects to nothing.
-func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s Services) *checkup {
-	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
-	k.snapshot = sync.OnceValues(
-		func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup, eventsPerPartition) },
-	)
-	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
-	k.records = sync.OnceValues(func() (records.Store, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit(), fmt.Errorf("no answer within %v", k.storeLimit()))
-		defer cancel()
-		return s.Records(ctx)
-	})
-
-	return k
 }
 
 // limit is for a step that uses a service of Azure.
@@ -222,28 +216,8 @@ func (k *checkup) events(set rules.Set) (steps []step) {
 	}
 
 	look("partitions", func(r reading) (string, error) { return partitions(r.partitions) })
-	telemetry := func(name string, verdict func(reading) (string, error)) {
-		look(name, func(r reading) (string, error) {
-			if len(r.telemetry) == 0 {
-				return "", undecided("no telemetry was read")
-			}
-			return verdict(r)
-		})
-	}
-	for i := range set.Mutes {
-		for _, at := range []struct {
-			name string
-			is   func(text string) bool
-		}{{set.Mutes[i].Property, isText}, {set.Mutes[i].UntilAt, isTime}} {
-			if at.name != "" {
-				telemetry(
-					fmt.Sprintf("mute %d, %s", i+1, at.name), func(r reading) (string, error) { return r.muteName(at.name, at.is) },
-				)
-			}
-		}
-	}
 	if set.Time != "" {
-		telemetry("device time", func(r reading) (string, error) { return r.deviceTimes(set.Time) })
+		look("device time", func(r reading) (string, error) { return r.deviceTimes(set.Time) })
 	}
 
 	return steps
@@ -365,61 +339,52 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	}
 
 	c, _ := k.resolved() // the snapshot is of what it returns
-	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, traffic(snapshot.Partitions))
-	if n := k.rivals(ctx, c, snapshot.Partitions); n > 0 {
-		return "", warning(fmt.Sprintf(
-			"%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each program one of its own",
-			text, n, c.EventHubConsumerGroup,
-		))
-	}
-
-	return text, nil
-}
-
-// traffic says what happens in the partitions of a hub.
-func traffic(all []eventhubs.PartitionState) string {
+	owners := k.owners(ctx, c)
 	var newest time.Time
-	busy := 0
-	for _, p := range all {
+	isRead, others := 0, 0 // partitions that are read, and those by none of our replicas
+	for _, p := range snapshot.Partitions {
 		if !p.Empty && p.Enqueued.After(newest) {
 			newest = p.Enqueued
 		}
 		if p.Busy {
-			busy++
+			isRead++
+			if owners != nil && owners[p.ID] == "" {
+				others++
+			}
 		}
 	}
 
-	text := humanize.Count(len(all), "partition")
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, humanize.Count(len(snapshot.Partitions), "partition"))
 	if newest.IsZero() {
 		text += ", no events yet"
 	} else {
 		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
 	}
 
-	return text + clause(busy, ", %d being read in this consumer group")
+	text += clause(isRead, ", %d being read in this consumer group")
+	if others > 0 {
+		return "", warning(fmt.Sprintf(
+			"%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each program one of its own",
+			text, others, c.EventHubConsumerGroup,
+		))
+	}
+
+	return text, nil
 }
 
-// rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does
-// not say.
-func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.PartitionState) (n int) {
+// owners returns which replicas own the partitions; nil if the store does not say.
+func (k *checkup) owners(ctx context.Context, c config.Config) map[string]string {
 	store, err := k.records()
 	if err != nil || k.config.CheckpointStore == config.StoreMemory {
-		return 0
+		return nil
 	}
 
 	owned, err := ownership.List(ctx, store, groupOf(c).String())
 	if err != nil {
-		return 0
+		return nil
 	}
 
-	owners := owned.Owners(c.OwnershipExpiry)
-	for _, p := range all {
-		if p.Busy && owners[p.ID] == "" {
-			n++
-		}
-	}
-
-	return n
+	return owned.Owners(c.OwnershipExpiry)
 }
 
 // groupOf returns the names of what replicas with a configuration share.
@@ -545,11 +510,8 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	if errors.Is(err, lease.ErrHeld) {
 		return name + ": answers; another check is using the test key", nil
 	}
-	if err != nil {
-		return "", err
-	}
 
-	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil
+	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), err
 }
 
 // alerts asks the replicas that are running whether alerts go out.
@@ -602,26 +564,13 @@ func (k *checkup) replicas(ctx context.Context, c config.Config, store records.S
 	return "no replicas with other settings or rules are active", nil
 }
 
-// deadLetters writes to the container of dead letters, and counts those of today.
+// deadLetters writes to the container of dead letters.
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	store, err := k.services.DeadLetters(ctx)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = store.Try(ctx)
 	}
-
-	if err := store.Try(ctx); err != nil {
-		return "", err
-	}
-
-	today, err := store.Count(ctx, time.Now().UTC(), maxCounted)
-	if err != nil {
-		return "", err
-	}
-
-	return fmt.Sprintf(
-		"container %q: can be written and listed; %s from today's readings, counted up to %d",
-		k.config.DeadLetterContainer, humanize.Count(today, "dead letter"), maxCounted,
-	), nil
+	return fmt.Sprintf("container %q: can be written", k.config.DeadLetterContainer), err
 }
 
 // receiver connects to r and, if asked to, sends it a test alert.

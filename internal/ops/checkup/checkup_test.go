@@ -281,41 +281,6 @@ func TestDeviceTimes(t *testing.T) {
 
 }
 
-// What a mute asks for may be in the body or among the application properties.
-func TestMuteNames(t *testing.T) {
-	set := rules.Set{
-		Rules: []rules.Rule{{Name: "hot", Each: "r", Field: "t", Levels: []rules.Level{{Limit: 80}}}},
-		Mutes: rules.Mutes{{Property: "mute", Value: "true"}, {UntilAt: "mute"}},
-	}
-	event := func(mute, body string) telemetry.Event {
-		e := telemetry.Event{Device: "d", Body: []byte(body)}
-		if mute != "" {
-			e.Properties = telemetrytest.Properties(map[string]any{"mute": mute})
-		}
-		return e
-	}
-	events := []telemetry.Event{
-		event("true", `{"r":[{"t":1},{"t":2}]}`), event("2026-01-31T12:00:00Z", `{"r":{"t":1}}`), event("", `{"r":{"t":1,"mute":"false"}}`), event("", `{"r":{"t":1}}`),
-	}
-	for name, want := range map[string]string{
-		"mute": "in 3 of 4 events; in 1 of 4 events",
-		"none": "! in 0 of 4 events: do the devices send it, for until as an RFC 3339 time, or has the IoT Hub a message enrichment of this name?; " +
-			"! in 0 of 4 events: do the devices send it, for until as an RFC 3339 time, or has the IoT Hub a message enrichment of this name?",
-	} {
-		var got []string
-		for _, is := range []func(string) bool{isText, isTime} {
-			text, err := read(t, set, events...).muteName(name, is)
-			if outcomeOf(err) == warned {
-				text = "! " + err.Error()
-			}
-			got = append(got, text)
-		}
-		if all := strings.Join(got, "; "); all != want {
-			t.Errorf("got  %s\nwant %s", all, want)
-		}
-	}
-}
-
 // The line of a receiver says which alerts it gets, in the words of NOTIFY_URLS.
 func TestWants(t *testing.T) {
 	filters := notify.Filters{
