@@ -55,25 +55,22 @@ func (b *Book) name(g Group) string {
 
 // Read returns the record of g, and the store's clock. Without one the record is zero.
 func (b *Book) Read(ctx context.Context, g Group) (r Record, now time.Time, err error) {
-	r, there, err := b.read(ctx, g)
-	return r, there.Now, err
+	c, there, err := b.read(ctx, b.name(g))
+	return c.Record, there.Now, err
 }
 
-func (b *Book) read(ctx context.Context, g Group) (r Record, there records.Record, err error) {
-	there, err = b.Store.Read(ctx, b.name(g), maxRecord)
-	switch {
-	case errors.Is(err, records.ErrNotFound):
-		return Record{}, there, nil
-	case err != nil:
-		return Record{}, there, fmt.Errorf("read the incident of %s %q: %w", g.Per, g.Value, err)
+// read returns what a record holds. One that is gone, or damaged, holds nothing: its incident begins anew.
+func (b *Book) read(ctx context.Context, name string) (c content, there records.Record, err error) {
+	there, err = b.Store.Read(ctx, name, maxRecord)
+	if err != nil && !errors.Is(err, records.ErrNotFound) {
+		return content{}, there, fmt.Errorf("read an incident: %w", err)
 	}
 
-	var c content
-	if err := json.Unmarshal(there.Content, &c); err != nil {
-		return Record{}, there, fmt.Errorf("read the incident of %s %q: record %s: %w", g.Per, g.Value, there.Name, err)
+	if json.Unmarshal(there.Content, &c) != nil {
+		c = content{}
 	}
 
-	return c.Record, there, nil
+	return c, there, nil
 }
 
 // Sync writes what a partition has of g: see Record.Sync. After an error it may have been written or not; repeating the
@@ -100,12 +97,12 @@ func (b *Book) Remove(ctx context.Context, g Group, partition string) error {
 // change replaces the record of g by what f makes of it, if that changes it.
 func (b *Book) change(ctx context.Context, g Group, f func(r Record, now time.Time) (next Record, changed bool)) (err error) {
 	for range rounds {
-		r, there, err := b.read(ctx, g)
+		was, there, err := b.read(ctx, b.name(g))
 		if err != nil {
-			return err
+			return wrap(g, err)
 		}
 
-		next, changed := f(r, there.Now)
+		next, changed := f(was.Record, there.Now)
 		if !changed {
 			return nil
 		}
@@ -115,27 +112,24 @@ func (b *Book) change(ctx context.Context, g Group, f func(r Record, now time.Ti
 			return err
 		}
 
+		var values map[string]string // none is empty
+		if next.State != None {
+			values = map[string]string{stateValue: string(next.State)}
+		}
+
 		_, err = b.Store.Write(ctx, records.Record{
 			Name:    b.name(g),
-			Values:  values(next),
+			Values:  values,
 			Content: text,
 			Type:    "application/json",
 			ETag:    there.ETag,
 		})
-		if err == nil || !errors.Is(err, records.ErrConflict) {
+		if !errors.Is(err, records.ErrConflict) {
 			return wrap(g, err)
 		}
 	}
 
 	return wrap(g, records.ErrConflict)
-}
-
-// values are those of a record, none of which is empty.
-func values(r Record) map[string]string {
-	if r.State == None {
-		return nil
-	}
-	return map[string]string{stateValue: string(r.State)}
 }
 
 func wrap(g Group, err error) error {
@@ -173,7 +167,7 @@ func (b *Book) Open(ctx context.Context, most int, overFor time.Duration) (open 
 				return open, false, nil
 			}
 
-			c, err := b.open(ctx, there.Name)
+			c, _, err := b.read(ctx, there.Name)
 			if err != nil {
 				return nil, false, err
 			}
@@ -191,23 +185,6 @@ func (b *Book) owns(name string) bool { return !strings.Contains(name[len(b.Pref
 
 // stateOf returns the state of a record that was listed.
 func stateOf(there records.Record) State { return State(there.Values[stateValue]) }
-
-// open reads a record that was listed. One that is gone, or damaged, is zero.
-func (b *Book) open(ctx context.Context, name string) (c content, err error) {
-	there, err := b.Store.Read(ctx, name, maxRecord)
-	if errors.Is(err, records.ErrNotFound) {
-		return content{}, nil
-	}
-	if err != nil {
-		return content{}, fmt.Errorf("read an incident: %w", err)
-	}
-
-	if json.Unmarshal(there.Content, &c) != nil {
-		return content{}, nil
-	}
-
-	return c, nil
-}
 
 // A Swept counts what Sweep has changed.
 type Swept struct {
@@ -274,16 +251,16 @@ func (b *Book) sweep(
 		return nil
 	}
 
-	l, err := b.open(ctx, there.Name)
+	c, _, err := b.read(ctx, there.Name)
 	if err != nil {
 		return err
 	}
 
-	for partition := range l.Record.Entries {
+	for partition := range c.Record.Entries {
 		if has(partition) {
 			continue
 		}
-		if err := b.Remove(ctx, l.Group, partition); err != nil {
+		if err := b.Remove(ctx, c.Group, partition); err != nil {
 			return err
 		}
 		done.Entries++

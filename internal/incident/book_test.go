@@ -139,6 +139,42 @@ func TestBookOfManyOwners(t *testing.T) {
 	}
 }
 
+// A record that is damaged is as one that is gone: its incident begins anew, and nothing waits for somebody who mends it.
+func TestDamagedRecord(t *testing.T) {
+	for name, open := range stores(t) {
+		t.Run(name, func(t *testing.T) {
+			b := &incident.Book{Store: open(t), Prefix: "incidents/"}
+			was, err := b.Sync(t.Context(), berlin, "0", at(1, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			page, err := b.Store.List(t.Context(), b.Prefix, "")
+			if err != nil || len(page.Records) != 1 {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			damaged := page.Records[0]
+			damaged.Content, damaged.ETag = []byte(`{"group":`), records.Any
+			if _, err := b.Store.Write(t.Context(), damaged); err != nil {
+				t.Fatal(err)
+			}
+
+			if open, _, err := b.Open(t.Context(), 10, 0); len(open) != 0 || err != nil {
+				t.Errorf("open are %+v, %v", open, err)
+			}
+			if done, _, err := b.Sweep(t.Context(), "", time.Hour, func(string) bool { return false }); done != (incident.Swept{}) || err != nil {
+				t.Errorf("swept %+v, %v", done, err)
+			}
+			if r, _, err := b.Read(t.Context(), berlin); r.MayAlert("0", was.Incident) || err != nil {
+				t.Errorf("%+v, %v", r, err)
+			}
+			is, err := b.Sync(t.Context(), berlin, "0", at(2, 1))
+			if err != nil || is.Incident == "" || is.Incident == was.Incident {
+				t.Errorf("%+v after %+v, %v", is, was, err)
+			}
+		})
+	}
+}
+
 // What is listed, and what becomes of it: also of records in which no incident ever was.
 func TestBookLists(t *testing.T) {
 	for name, open := range stores(t) {
