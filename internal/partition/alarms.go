@@ -20,14 +20,14 @@ import (
 // is decided as if its rule had no state.
 const maxAlarms = ledger.MaxAlarms / 2
 
-// maxSensors bounds the sensors of one device that have an alarm, or a recovery that is due, of one level.
+// maxSensors bounds the alarms, and recoveries that are due, of one level of a device. Beyond it none of a sensor is kept.
 const maxSensors = 1024
 
 // alarms are those of one partition, as of the last event read. They are guarded by
 // register.mu, but for mayHave.
 type alarms struct {
-	byKey   map[alarmKey]alarm // none is zero. Changed by set alone
-	sensors map[ofDevice]int   // how many of byKey are of sensors with a name
+	byKey map[alarmKey]alarm      // none is zero. Changed by set alone
+	keys  map[ofDevice][]alarmKey // of byKey, in the order in which they came
 
 	some atomic.Int32 // len(byKey)
 	// alarms by a hash of their device, whatever the sensor, so that one without alarms is known without a lock
@@ -48,6 +48,8 @@ type ofDevice struct {
 	device string
 	level  *level
 }
+
+func (k alarmKey) ofDevice() ofDevice { return ofDevice{k.about.Device, k.level} }
 
 // notices returns the key of the notices about an alarm, unless devices share them.
 func (k alarmKey) notices() delivery.Key { return delivery.Key{About: k.about, Topic: k.level.own} }
@@ -137,7 +139,7 @@ func (n *dueNotice) waits(l *level) bool {
 func newAlarms(changes int) *alarms {
 	return &alarms{
 		byKey:   map[alarmKey]alarm{},
-		sensors: map[ofDevice]int{},
+		keys:    map[ofDevice][]alarmKey{},
 		history: history{alarms: map[alarmKey]alarm{}, bound: changes},
 	}
 }
@@ -150,7 +152,7 @@ func (a *alarms) mayHave(hash uint64) bool {
 
 // crowded reports whether so many sensors of key's device have an alarm of its level that none of another one is kept.
 func (a *alarms) crowded(key alarmKey) bool {
-	return key.about.Name != "" && a.sensors[ofDevice{key.about.Device, key.level}] >= maxSensors
+	return key.about.Name != "" && len(a.keys[key.ofDevice()]) >= maxSensors
 }
 
 // room reports whether one more alarm may be kept.
@@ -159,31 +161,16 @@ func (a *alarms) room() bool { return len(a.byKey) < maxAlarms }
 // keysOf returns the keys of the alarms of a sensor, or of a device with all of its sensors, in the order of these levels,
 // and by the names of the sensors.
 func (a *alarms) keysOf(of sensor.ID, levels []*level) (all []alarmKey) {
-	if !a.mayHave(roster.Hash(of.Device)) {
-		return nil
-	}
-
-	hasSensors := false
 	for _, l := range levels {
-		if key := (alarmKey{of, l}); a.byKey[key] != (alarm{}) {
-			all = append(all, key)
+		before := len(all)
+		for _, key := range a.keys[ofDevice{of.Device, l}] {
+			if of.Covers(key.about) {
+				all = append(all, key)
+			}
 		}
-		hasSensors = hasSensors || of.Name == "" && a.sensors[ofDevice{of.Device, l}] > 0
-	}
 
-	if !hasSensors { // as nearly always: all alarms of the partition need not be looked at
-		return all
+		slices.SortFunc(all[before:], func(a, b alarmKey) int { return cmp.Compare(a.about.Name, b.about.Name) })
 	}
-
-	for key := range a.byKey {
-		if key.about != of && of.Covers(key.about) {
-			all = append(all, key)
-		}
-	}
-
-	slices.SortFunc(all, func(a, b alarmKey) int {
-		return cmp.Or(cmp.Compare(slices.Index(levels, a.level), slices.Index(levels, b.level)), cmp.Compare(a.about.Name, b.about.Name))
-	})
 
 	return all
 }
@@ -203,10 +190,15 @@ func (a *alarms) set(key alarmKey, k alarm) {
 
 	a.some.Add(int32(n))
 	a.filter[roster.Hash(key.about.Device)%filterSize].Add(int32(n))
-	if of := (ofDevice{key.about.Device, key.level}); key.about.Name != "" {
-		if a.sensors[of] += n; a.sensors[of] == 0 {
-			delete(a.sensors, of)
-		}
+	of := key.ofDevice()
+	if n > 0 {
+		a.keys[of] = append(a.keys[of], key)
+		return
+	}
+
+	a.keys[of] = slices.DeleteFunc(a.keys[of], func(other alarmKey) bool { return other == key })
+	if len(a.keys[of]) == 0 {
+		delete(a.keys, of)
 	}
 }
 
