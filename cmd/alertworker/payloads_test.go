@@ -12,7 +12,6 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
-	"alertworker/internal/worker"
 )
 
 // A message as a device sends it, a minute after the one before.
@@ -182,7 +181,7 @@ func backtested(t *testing.T, env, rule string, messages []sent) string {
 	}
 
 	var got []string
-	b, err := worker.NewBacktest(c.Rules(), []partition.Receiver{{}}, worker.Observer{Notice: func(n worker.BacktestNotice) {
+	b, err := partition.NewBacktest(c.Rules(), []partition.Receiver{{}}, partition.Observer{Notice: func(n partition.BacktestNotice) {
 		sign := "+"
 		if n.Recovery {
 			sign = "-"

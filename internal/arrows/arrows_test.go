@@ -26,7 +26,7 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/partition internal/incident internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
+	internal/worker    internal/partition internal/delivery internal/telemetry
 	internal/partition internal/backoff internal/incident internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
 	internal/delivery  internal/backoff internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry internal/humanize
@@ -82,8 +82,8 @@ const arrows = `
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure internal/humanize
 
 	internal/ops/admin    internal/backoff internal/muting internal/incident internal/notify/deadletter internal/notify/wording internal/ledger internal/roster internal/ops/status internal/records internal/rules internal/telemetry internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize
-	internal/ops/audit    internal/humanize internal/ledger internal/telemetry internal/throttle internal/worker
-	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/partition internal/humanize
+	internal/ops/audit    internal/humanize internal/ledger internal/telemetry internal/throttle internal/partition
+	internal/ops/backtesting internal/rules internal/telemetry internal/partition internal/humanize
 	internal/ops/checkup  internal/ops/status internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/ownership internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
 	internal/ops/leader   internal/backoff internal/incident internal/lease internal/throttle
 	internal/ops/deadletters  internal/config internal/incident internal/delivery internal/rules internal/lease internal/throttle internal/throttle/recent internal/notify internal/notify/deadletter internal/notify/wording internal/notify/receivers internal/humanize
@@ -232,7 +232,7 @@ func TestDrawing(t *testing.T) {
 func TestStraysAreSeen(t *testing.T) {
 	imported := map[string][]string{
 		"internal/lease":          {"time", "alertworker/internal/telemetry"},
-		"internal/worker":         {"alertworker/internal/throttle", "alertworker/internal/lease"},
+		"internal/worker":         {"alertworker/internal/telemetry", "alertworker/internal/lease"},
 		"internal/throttle":       {"alertworker/internal/lease", "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"},
 		"internal/notify/webhook": {"alertworker/internal/notify", "alertworker/internal/lab/inbox"},
 		"internal/unheard":        {"time"},

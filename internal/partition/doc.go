@@ -2,14 +2,15 @@
 // to get to package delivery, and moves the checkpoint. From the bottom up:
 //
 //   - an [Evaluator] has the rules of a replica, and says what a reading reaches;
-//   - a register takes the events of a partition, follows its alarms, and decides what receivers are to be told; [Recorded]
-//     is no more than that, for a backtest;
-//   - a [Stream] is a partition while this replica owns it: it writes what the next owner has to know.
+//   - a register takes the events of a partition, follows its alarms, and decides what receivers are to be told;
+//   - a [Stream] is a partition while this replica owns it: it writes what the next owner has to know. A [Backtest] has
+//     registers alone, for the partitions of a recording.
 //
-// One reading goes through stream.go, which reads, and at last writes the ledger and the checkpoint, evaluation.go, with
-// what evaluator.go makes of the rules, alarms.go, which has what alarms are and were, register.go, where they change, and
-// owner.go, which package delivery asks. Beside that way are takeover.go, silence.go, groups.go and incidents.go (who writes and asks for the
-// records of groups), refresh.go, removal.go, report.go and unreadable.go.
+// One reading goes through stream.go, which reads, and at last writes the ledger and the checkpoint; evaluation.go, from top
+// to bottom; register.go, where alarms change; alarms.go, which has what they are and were; and owner.go, which package
+// delivery asks. Beside that way are evaluator.go, which makes of the rules what a reading meets, takeover.go, silence.go,
+// groups.go and incidents.go (who writes and asks for the records of groups), refresh.go, removal.go, report.go,
+// unreadable.go and backtest.go.
 //
 // # Settled
 //

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"cmp"
-	"slices"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
@@ -580,33 +579,20 @@ func (m *Message) Alerts() (alerts []Alert, over bool) {
 	return nobody.alerts, over
 }
 
-// Sensors returns the names of the sensors of whom rules look at a reading in the event, each with VerdictNormal; nil if
-// there is none. It is called after Alerts, or instead.
+// Sensors returns the names of the sensors of whom rules look at a reading in the event, each with VerdictNormal. It is called
+// after Alerts, or instead.
 func (m *Message) Sensors() map[string]telemetry.Verdict {
-	var all map[string]telemetry.Verdict
-	var name []byte
+	all := map[string]telemetry.Verdict{}
 	for i := range m.parts {
 		p := &m.parts[i]
-		if !slices.ContainsFunc(p.cut.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
-			continue
-		}
-
 		for j := range p.n {
 			p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			for _, r := range p.cut.rules {
-				if p.found[r.reads.Field].Reason != telemetry.ReasonOK || r.Look(p.found, r.reads).Excluded != nil {
-					continue
+				look := r.Look(p.found, r.reads)
+				name := r.AppendSensor(nil, p.measurements, p.found, r.reads)
+				if look.Reason == telemetry.ReasonOK && look.Excluded == nil && len(name) > 0 {
+					all[string(name)] = telemetry.VerdictNormal
 				}
-
-				name = r.AppendSensor(name[:0], p.measurements, p.found, r.reads)
-				if len(name) == 0 {
-					continue
-				}
-
-				if all == nil {
-					all = map[string]telemetry.Verdict{}
-				}
-				all[string(name)] = telemetry.VerdictNormal
 			}
 		}
 	}

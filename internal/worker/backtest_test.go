@@ -16,7 +16,6 @@ import (
 	partitions "alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // A recorded reading is one of a recording.
@@ -69,7 +68,7 @@ func play(
 			real = append(real, noticeText(i, a.Device, a.Rule, a.Level, a.Resolved, a.Sequence, a.Temperature, a.Threshold+a.Silent.Seconds()))
 		}
 	}
-	b, err := worker.NewBacktest(set, to, worker.Observer{Mutes: mutes, Notice: func(n worker.BacktestNotice) {
+	b, err := partitions.NewBacktest(set, to, partitions.Observer{Mutes: mutes, Notice: func(n partitions.BacktestNotice) {
 		virtual = append(virtual, noticeText(n.Receiver, n.Device, n.Rule, n.Level, n.Recovery, n.Sequence, n.Value, n.Limit))
 	}})
 	if err != nil {

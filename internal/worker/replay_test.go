@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/rules"
-	"alertworker/internal/worker"
 )
 
 // machineTemperature is one industrial machine of the Numenta Anomaly
@@ -91,8 +91,8 @@ func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
 			for _, a := range r.alerts("") {
 				got = append(got, a.Sequence)
 			}
-			b, err := worker.NewBacktest(s.config.Rulebook.Rules, s.config.Rulebook.Receivers, worker.Observer{
-				Notice: func(n worker.BacktestNotice) { backtested = append(backtested, n.Sequence) },
+			b, err := partitions.NewBacktest(s.config.Rulebook.Rules, s.config.Rulebook.Receivers, partitions.Observer{
+				Notice: func(n partitions.BacktestNotice) { backtested = append(backtested, n.Sequence) },
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -17,10 +17,10 @@ import (
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
+	"alertworker/internal/partition"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // A Key is what the stores keep one last state of.
@@ -31,16 +31,16 @@ type Key struct {
 	Shared      bool // Of is what devices share alerts by
 }
 
-// Expected has the latest notice of each key. Its method Add is the Notice of a worker.Observer.
+// Expected has the latest notice of each key. Its method Add is the Notice of a partition.Observer.
 type Expected map[Key]Latest
 
 // A Latest is the last notice that should have been sent.
 type Latest struct {
-	worker.BacktestNotice
+	partition.BacktestNotice
 	Alerted time.Time // when the hub took the reading of the latest alert: this one, or that before a recovery
 }
 
-func (e Expected) Add(n worker.BacktestNotice) {
+func (e Expected) Add(n partition.BacktestNotice) {
 	key := Key{n.Receiver, n.About, n.Rule, n.Level, n.Shared}
 	last := Latest{n, n.Enqueued}
 	if n.Recovery {

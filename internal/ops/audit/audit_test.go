@@ -9,11 +9,11 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/ops/audit"
+	"alertworker/internal/partition"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/throttletest"
-	"alertworker/internal/worker"
 )
 
 // The last that receivers should have got about an incident is compared with what its gate knows, whatever the incident's
@@ -51,7 +51,7 @@ func TestIncidents(t *testing.T) {
 				at := time.Now()
 				expected := audit.Expected{}
 				expect := func(recovery bool) {
-					expected.Add(worker.BacktestNotice{
+					expected.Add(partition.BacktestNotice{
 						At: at, Enqueued: at, Device: "freezer-7", About: sensor.Of("berlin"), Shared: true, Incident: "0/7", Rule: "warm",
 						Recovery: recovery, Partition: "3", Sequence: 7, Request: throttle.Request{Device: "berlin", Incident: "0/7", Recovery: recovery},
 					})

@@ -1,5 +1,5 @@
 // Package backtesting asks what rules would have done with readings of the past: for `alertworker backtest`. Every
-// decision is the worker's own, by a worker.Backtest for each candidate.
+// decision is the worker's own, by a partition.Backtest for each candidate.
 package backtesting
 
 import (
@@ -13,7 +13,6 @@ import (
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // A Source has readings of the past. It is for one goroutine.
@@ -32,11 +31,11 @@ type Candidate struct {
 	To    []partition.Receiver // only names and filters count
 	Mutes rules.Mutes          // what people had silenced
 	// Notice, unless it is nil, is called with every alert and recovery.
-	Notice func(worker.BacktestNotice)
+	Notice func(partition.BacktestNotice)
 
-	test    *worker.Backtest
-	last    worker.BacktestNotice // the last alert: to count one of several receivers once
-	devices map[string]*device    // that have had an alarm
+	test    *partition.Backtest
+	last    partition.BacktestNotice // the last alert: to count one of several receivers once
+	devices map[string]*device       // that have had an alarm
 	open    map[alarm]time.Time
 	told    map[string]bool // incidents
 	result
@@ -107,9 +106,9 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 		}
 
 		var err error
-		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{
+		if c.test, err = partition.NewBacktest(c.Set, c.To, partition.Observer{
 			Mutes:  c.Mutes,
-			Notice: func(n worker.BacktestNotice) { c.notice(n, zone) },
+			Notice: func(n partition.BacktestNotice) { c.notice(n, zone) },
 			Alarm:  c.alarm,
 		}); err != nil {
 			return nil, err
@@ -159,7 +158,7 @@ func (r *Run) Finish() {
 		c.NewlyReported, c.NoLonger = c.without(r.Candidates[0]), r.Candidates[0].without(c)
 		c.WithoutReading = map[string]int64{} // by reason
 		for reason := range telemetry.Reason(telemetry.ReasonCount) {
-			if n := c.test.Stats().Events[reason].Load(); n > 0 && !reason.HasReading() {
+			if n := c.test.Counters().Events[reason].Load(); n > 0 && !reason.HasReading() {
 				c.WithoutReading[reason.String()] = n
 			}
 		}
@@ -183,7 +182,7 @@ func (c *Candidate) reported() []*device {
 }
 
 // notice counts an alert or a recovery to one receiver.
-func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
+func (c *Candidate) notice(n partition.BacktestNotice, zone *time.Location) {
 	if c.Notice != nil {
 		c.Notice(n)
 	}
@@ -221,7 +220,7 @@ func (c *Candidate) of(name string) *device {
 }
 
 // alarm counts an alarm that opens, and measures one that has ended.
-func (c *Candidate) alarm(a worker.BacktestAlarm) {
+func (c *Candidate) alarm(a partition.BacktestAlarm) {
 	key := alarm{a.Device, a.Sensor, a.Rule, a.Level}
 
 	if a.Open {

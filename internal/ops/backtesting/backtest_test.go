@@ -12,7 +12,6 @@ import (
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 func candidate(name string, limit float64) *backtesting.Candidate {
@@ -220,7 +219,7 @@ func TestSilenceInARecording(t *testing.T) {
 	set := rules.Threshold("temperature", 80, 10*time.Minute)
 	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Silent: 15 * time.Minute, Levels: []rules.Level{{}}})
 	var notices []string
-	c := &backtesting.Candidate{Name: "in force", Set: set, To: []partition.Receiver{{To: delivery.Receiver{Name: "hook"}}}, Notice: func(n worker.BacktestNotice) {
+	c := &backtesting.Candidate{Name: "in force", Set: set, To: []partition.Receiver{{To: delivery.Receiver{Name: "hook"}}}, Notice: func(n partition.BacktestNotice) {
 		notices = append(notices, fmt.Sprint(n.At.Format(time.TimeOnly), " ", n.Device, " ", n.Recovery))
 	}}
 	text := "timestamp,device,value\n"

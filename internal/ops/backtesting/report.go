@@ -119,7 +119,7 @@ func some(names []string) string {
 
 // notes says what else is to be known of the events.
 func (c *Candidate) notes() string {
-	stats := c.test.Stats()
+	counted := c.test.Counters()
 	var parts []string
 	add := func(n int64, what, text string) {
 		if n > 0 {
@@ -129,15 +129,15 @@ func (c *Candidate) notes() string {
 	for reason := range telemetry.Reason(telemetry.ReasonCount) {
 		switch {
 		case reason == telemetry.ReasonDamaged:
-			add(stats.Events[reason].Load(), "event", "with a body that is not quite JSON, which ends no alarm")
+			add(counted.Events[reason].Load(), "event", "with a body that is not quite JSON, which ends no alarm")
 		case reason != telemetry.ReasonOK:
-			add(stats.Events[reason].Load(), "event", "without a reading: "+reason.Text())
+			add(counted.Events[reason].Load(), "event", "without a reading: "+reason.Text())
 		}
 	}
 
-	add(stats.Quieted.Load(), "reading", "muted")
-	add(stats.Untracked.Load(), "reading", "beyond the alarms that a partition keeps")
-	add(stats.Unwatched.Load(), "message", "of devices beyond those that a partition watches for silence")
+	add(counted.Quieted.Load(), "reading", "muted")
+	add(counted.Untracked.Load(), "reading", "beyond the alarms that a partition keeps")
+	add(counted.Unwatched.Load(), "message", "of devices beyond those that a partition watches for silence")
 
 	return strings.Join(parts, "; ")
 }

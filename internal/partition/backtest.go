@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"container/heap"
@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/incident"
-	"alertworker/internal/partition"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -23,11 +25,11 @@ import (
 // It sends and stores nothing. It also follows the alarms of rules without state. Silence is proven by the recording
 // going on, in whatever partition. It is for one goroutine.
 type Backtest struct {
-	evaluator *partition.Evaluator
-	stats     Stats
+	evaluator *Evaluator
+	counters  Counters
 	observer  Observer
-	streams   map[string]*partition.Recorded
-	order     []*partition.Recorded                 // in which they came
+	registers map[string]*register                  // of partitions
+	order     []*register                           // in which they came
 	shortest  int64                                 // after how long a device can be silent, in µs
 	watchAt   int64                                 // before then none is, in Unix µs
 	now       int64                                 // as far as the recording has gone, in Unix µs
@@ -76,7 +78,7 @@ type BacktestAlarm struct {
 }
 
 // NewBacktest returns a Backtest of set. Of the receivers only the filters count.
-func NewBacktest(set rules.Set, receivers []partition.Receiver, o Observer) (*Backtest, error) {
+func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, error) {
 	decoder, err := set.Decoder()
 	if err != nil {
 		return nil, err
@@ -88,28 +90,27 @@ func NewBacktest(set rules.Set, receivers []partition.Receiver, o Observer) (*Ba
 	}
 
 	b := &Backtest{
-		observer: o,
-		streams:  map[string]*partition.Recorded{},
-		watchAt:  math.MaxInt64,
-		shortest: math.MaxInt64,
-
+		observer:  o,
+		registers: map[string]*register{},
+		watchAt:   math.MaxInt64,
+		shortest:  math.MaxInt64,
 		incidents: map[incident.Group]incident.Record{},
 	}
 
-	var wants []partition.Receiver
+	var wants []Receiver
 	for _, r := range receivers {
 		noGate := func(*rules.Rule, *rules.Level) delivery.Gate { return nil }
-		wants = append(wants, partition.Receiver{Filters: r.Filters, Gate: noGate})
+		wants = append(wants, Receiver{Filters: r.Filters, Gate: noGate})
 		b.windows = append(b.windows, map[delivery.Key]*throttle.Playback{})
 	}
 
-	b.evaluator = partition.NewEvaluator(partition.Rulebook{
+	b.evaluator = NewEvaluator(Rulebook{
 		Rules:     set,
 		Decoder:   decoder,
 		Clock:     clock,
 		Receivers: wants,
 		Mutes:     func() rules.Mutes { return o.Mutes },
-		Counters:  &b.stats.Counters,
+		Counters:  &b.counters,
 		// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
 		FollowAll: true,
 	})
@@ -125,18 +126,20 @@ func NewBacktest(set rules.Set, receivers []partition.Receiver, o Observer) (*Ba
 
 // Take takes the next events of a partition. Over all partitions none may be enqueued before the one before it.
 func (b *Backtest) Take(id string, events []telemetry.Event) {
-	p := b.streams[id]
-	if p == nil {
-		p = partition.NewRecorded(b.evaluator, id, events[0].Generation, b.changed)
-		p.Deliver(moment{b, p})
-		b.streams[id], b.order = p, append(b.order, p)
+	reg := b.registers[id]
+	if reg == nil {
+		reg = newRegister(b.evaluator, id, logName(events[0].Generation, id), 0)
+		reg.changed = b.changed
+		reg.out = moment{b, reg}
+		reg.watch(nil, zap.NewNop())
+		b.registers[id], b.order = reg, append(b.order, reg)
 	}
 
 	for i := range events {
 		events[i].Time = events[i].Enqueued
 		b.advance(micros(events[i].Enqueued))
-		p.Take(events[i : i+1])
-		p.WriteIncidents(b)
+		reg.take(events[i : i+1])
+		b.writeIncidents(reg)
 		if b.shortest < math.MaxInt64 {
 			b.watchAt = min(b.watchAt, b.now+b.shortest)
 		}
@@ -153,7 +156,7 @@ func (b *Backtest) Finish() {
 		b.advance(b.now + 1) // what is due by then
 	}
 
-	b.due = slices.DeleteFunc(b.due, func(n *dueNotice) bool {
+	b.due = slices.DeleteFunc(b.due, func(n *playedNotice) bool {
 		return n.key.Topic.Silence && n.notice.Incident != nil && !n.notice.Incident.Over
 	})
 	heap.Init(&b.due)
@@ -162,8 +165,8 @@ func (b *Backtest) Finish() {
 	}
 }
 
-// Stats returns what was counted.
-func (b *Backtest) Stats() *Stats { return &b.stats }
+// Counters returns what was counted.
+func (b *Backtest) Counters() *Counters { return &b.counters }
 
 // advance goes on to a time, and sends what was due before, and what is about devices that have
 // fallen silent until then. A reading of the same time comes first.
@@ -173,9 +176,9 @@ func (b *Backtest) advance(to int64) {
 		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
 			b.watch()
 		case len(b.due) > 0 && b.due[0].at < to:
-			n := heap.Pop(&b.due).(*dueNotice)
+			n := heap.Pop(&b.due).(*playedNotice)
 			b.sendDue(n)
-			n.from.of.WriteIncidents(b)
+			b.writeIncidents(n.from.of)
 		default:
 			b.now = max(b.now, to)
 			return
@@ -187,25 +190,61 @@ func (b *Backtest) advance(to int64) {
 // It is as if the hub had just said that nothing more has come.
 func (b *Backtest) watch() {
 	b.now = b.watchAt
-	b.watchAt = partition.Watch(fromMicros(b.now), b.order) * 1000
-	for _, p := range b.order {
-		p.WriteIncidents(b)
+	now := fromMicros(b.now)
+	newest := int64(0)
+	expected := make([]roster.Expected, len(b.order))
+	for i, reg := range b.order {
+		var last int64
+		last, expected[i] = reg.unheard.Known()
+		newest = max(newest, last)
+	}
+
+	next := int64(math.MaxInt64)
+	for i, reg := range b.order {
+		var others roster.Expected
+		for j, e := range expected {
+			if j != i {
+				others = others.And(e)
+			}
+		}
+
+		reg.unheard.ProveAll(now, newest, others)
+		reg.unheard.Look(now, false)
+		reg.mu.Lock()
+		reg.saved(reg.unsaved)
+		reg.unsaved = nil
+		reg.mu.Unlock()
+		next = min(next, reg.unheard.Next(now.UnixMilli()))
+	}
+
+	b.watchAt = next * 1000
+	for _, reg := range b.order {
+		b.writeIncidents(reg)
 	}
 }
 
-// Read implements partition.Incidents.
+// writeIncidents writes the records of groups whose members have changed, and gives what waits for that.
+func (b *Backtest) writeIncidents(reg *register) {
+	for g := reg.nextGroup(); g != nil; g = reg.nextGroup() {
+		for w, any := reg.takeGroup(g); any; w, any = reg.takeGroup(g) {
+			_ = reg.writeGroup(context.Background(), b, w) // in memory
+		}
+	}
+}
+
+// Read implements Incidents.
 func (b *Backtest) Read(_ context.Context, g incident.Group) (incident.Record, time.Time, error) {
 	return b.incidents[g], fromMicros(b.now), nil
 }
 
-// Sync implements partition.Incidents.
+// Sync implements Incidents.
 func (b *Backtest) Sync(_ context.Context, g incident.Group, partition string, e incident.Entry) (result incident.Result, err error) {
 	id := strconv.Itoa(len(b.incidents)) + "/" + strconv.FormatInt(b.now, 10)
 	b.incidents[g], result = b.incidents[g].Sync(partition, e, id, fromMicros(b.now))
 	return result, nil
 }
 
-// Close implements partition.Incidents.
+// Close implements Incidents.
 func (b *Backtest) Close(_ context.Context, g incident.Group, e incident.End) error {
 	b.incidents[g], _ = b.incidents[g].Closed(e)
 	return nil
@@ -214,10 +253,10 @@ func (b *Backtest) Close(_ context.Context, g incident.Group, e incident.End) er
 // A moment takes what a partition says to receivers that take everything at once.
 type moment struct {
 	*Backtest
-	of *partition.Recorded
+	of *register
 }
 
-// Alert implements partition.Outgoing: an alert goes unless the gate says that it is covered.
+// Alert implements Outgoing: an alert goes unless the gate says that it is covered.
 func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
 	a.Reading.More = details.More()
 	for i := range m.windows {
@@ -227,7 +266,7 @@ func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
 	}
 }
 
-// Give implements partition.Outgoing: a silence and an incident go once everything of this moment was taken, a recovery or
+// Give implements Outgoing: a silence and an incident go once everything of this moment was taken, a recovery or
 // an end when the window of the last alert is over.
 func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 	for i := range m.windows {
@@ -239,12 +278,12 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 		if !n.Silent() && (n.Incident == nil || n.Incident.Over) {
 			at = m.windowEnds(i, key)
 		}
-		m.later(&dueNotice{from: m, receiver: i, key: key, notice: n}, at)
+		m.later(&playedNotice{from: m, receiver: i, key: key, notice: n}, at)
 	}
 }
 
 // later has n sent at a time.
-func (m moment) later(n *dueNotice, at int64) {
+func (m moment) later(n *playedNotice, at int64) {
 	m.scheduled++
 	n.n = m.scheduled
 	n.at = at
@@ -266,17 +305,14 @@ func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
 }
 
 // send asks the gate about a notice, for n or an alert, about the reading of a device or sensor, and has it sent if it
-// may. It counts the others. It reports whether n has to wait for the window of another incident.
+// may. It reports whether n has to wait for the window of another incident.
 func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) (waits bool) {
-	request := delivery.Request(key, n, r, m.of.Log())
+	request := delivery.Request(key, n, r, m.of.logName)
 	result := m.window(receiver, key).Send(request, fromMicros(m.now), key.Topic.Message.Window)
 	switch {
 	case result.Outcome == throttle.Busy:
 		return true
 	case result.Outcome != throttle.Sent:
-		if !request.Recovery {
-			m.stats.Suppressed.Add(1)
-		}
 		return false
 	case request.Recovery:
 		key.Topic.Recovered.Add(1)
@@ -299,7 +335,7 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 		Rule:      key.Topic.Message.Rule,
 		Level:     key.Topic.Message.Level,
 		Recovery:  request.Recovery,
-		Partition: m.of.ID(),
+		Partition: m.of.id,
 		Sequence:  r.Sequence,
 		Enqueued:  request.Enqueued,
 		Value:     r.Value,
@@ -310,13 +346,13 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 	return false
 }
 
-// Withdraw implements partition.Outgoing: sendDue finds that the one that waits is not due any more.
+// Withdraw implements Outgoing: sendDue finds that the one that waits is not due any more.
 func (m moment) Withdraw(delivery.Key, *delivery.Notice) {}
 
 // sendDue sends what has waited for its time, if it is still due and its receiver is to get it.
-func (b *Backtest) sendDue(n *dueNotice) {
+func (b *Backtest) sendDue(n *playedNotice) {
 	m := n.from
-	if !m.of.IsDue(n.key, n.notice) {
+	if !m.of.isDue(n.key, n.notice) {
 		return
 	}
 
@@ -332,35 +368,35 @@ func (b *Backtest) sendDue(n *dueNotice) {
 	}
 
 	if n.notice.Settle(n.receiver) {
-		m.of.Settled(n.key, n.notice)
+		m.of.settle(n.key, n.notice)
 	}
 }
 
 // changed says that an alarm has become another.
-func (b *Backtest) changed(c partition.Change) {
-	open := c.Is.Phase == rules.Open
-	if b.observer.Alarm == nil || open == (c.Was.Phase == rules.Open) {
+func (b *Backtest) changed(key alarmKey, was, is rules.State) {
+	open := is.Phase == rules.Open
+	if b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
 		return
 	}
 
-	since := c.Was.Since
+	since := was.Since
 	if open {
-		since = c.Is.Since
+		since = is.Since
 	}
 
 	b.observer.Alarm(BacktestAlarm{
 		At:     fromMicros(b.now),
-		Device: c.Device,
-		Sensor: c.Sensor,
-		Rule:   c.Rule,
-		Level:  c.Level,
+		Device: key.about.Device,
+		Sensor: key.about.Name,
+		Rule:   key.level.rule.Name,
+		Level:  key.level.Name,
 		Open:   open,
 		Since:  fromMicros(since.Time()),
 	})
 }
 
-// A dueNotice waits for its time.
-type dueNotice struct {
+// A playedNotice waits for its time.
+type playedNotice struct {
 	at       int64 // in Unix µs
 	n        int
 	from     moment
@@ -370,11 +406,11 @@ type dueNotice struct {
 }
 
 // A noticeHeap has the notice first that comes first.
-type noticeHeap []*dueNotice
+type noticeHeap []*playedNotice
 
 func (d noticeHeap) Len() int      { return len(d) }
 func (d noticeHeap) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-func (d *noticeHeap) Push(r any)   { *d = append(*d, r.(*dueNotice)) }
+func (d *noticeHeap) Push(r any)   { *d = append(*d, r.(*playedNotice)) }
 
 func (d noticeHeap) Less(i, j int) bool {
 	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].n < d[j].n
@@ -386,8 +422,3 @@ func (d *noticeHeap) Pop() any {
 	*d = (*d)[:last]
 	return r
 }
-
-// micros is t in µs, rounded up: rounding makes no reading older, and the hub counts in ms.
-func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
-
-func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
