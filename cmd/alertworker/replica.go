@@ -279,7 +279,6 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 		Credential:       s.identity,
 		Transport:        transport.Transport(c.EventHubTransport),
 		Network:          transport.Network{Connect: s.network.dial},
-		Clock:            s.network.clock.Ahead,
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
 		Start:            c.EventHubStart,

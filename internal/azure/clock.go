@@ -19,14 +19,11 @@ type Clock struct {
 // Ahead returns how far the services' clock was ahead of this machine's at the last answer, to a second and the time that
 // the answer took; false if there was none.
 func (c *Clock) Ahead() (ahead time.Duration, ok bool) {
-	if c == nil {
+	last := c.ahead.Load()
+	if last == nil {
 		return 0, false
 	}
-	if last := c.ahead.Load(); last != nil {
-		return *last, true
-	}
-
-	return 0, false
+	return *last, true
 }
 
 // receivedHeader is where a Clock's transport notes in an answer when it came, by this machine's clock: errors are explained

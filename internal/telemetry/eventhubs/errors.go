@@ -60,30 +60,14 @@ var toldAt = regexp.MustCompile(`Timestamp:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d`)
 
 const toldLike = "Timestamp:2006-01-02T15:04:05"
 
-// clockOff says how far this machine's clock is from the hub's, which has just refused the credentials, or else from that of
-// the stores; empty if that is not far, or not known.
-func (s *Source) clockOff(err error) string {
-	if at, err := time.Parse(toldLike, toldAt.FindString(err.Error())); err == nil {
-		return humanize.ClockOff(time.Until(at))
-	}
-
-	if s.config.Clock != nil {
-		ahead, _ := s.config.Clock() // 0 if it is not known
-		if off := humanize.ClockOff(ahead); off != "" {
-			return off + ", by the stores' clock"
-		}
-	}
-
-	return ""
-}
-
 // explain adds to an error of the hub at an endpoint what it means and what to do about it.
 func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	group := s.config.ConsumerGroup
 	meaning := at.namespace
 	switch code := status(err); {
 	case unauthorized(err):
-		if off := s.clockOff(err); off != "" {
+		at, unknown := time.Parse(toldLike, toldAt.FindString(err.Error()))
+		if off := humanize.ClockOff(time.Until(at)); unknown == nil && off != "" {
 			err = fmt.Errorf("%w; %s", err, off)
 		}
 		meaning += " " + azure.Advice(azure.EventHubs, http.StatusUnauthorized, "")

@@ -71,10 +71,6 @@ type Config struct {
 	Transport transport.Transport // default: transport.AMQP
 	Network   transport.Network   // default: the machine's own
 
-	// Clock, if not nil, returns how far Azure's clock is ahead of this machine's, false if that is not known: for errors
-	// of a hub that does not say what time it is.
-	Clock func() (ahead time.Duration, ok bool)
-
 	// Start is where partitions start while the consumer group has no checkpoint
 	// at all. Once it has one, a partition without starts at its earliest event,
 	// unless Start is a time, which always applies.
@@ -265,13 +261,11 @@ func (s *Source) hubFailed(err error) {
 
 // fault returns what the failure before becomes by an error of the hub at an endpoint.
 func (s *Source) fault(before telemetry.Fault, at endpoint, err error) telemetry.Fault {
-	since := before.Since
-	if before.Err == nil {
-		since = time.Now()
+	return telemetry.Fault{
+		Since:   cmp.Or(before.Since, time.Now()),
+		Err:     s.explain(context.Background(), at, err),
+		Refused: unauthorized(err) || noToken(err),
 	}
-
-	refused := unauthorized(err) || noToken(err)
-	return telemetry.Fault{Since: since, Err: s.explain(context.Background(), at, err), Refused: refused}
 }
 
 // Close closes the connection for questions. Call it after Run has returned, when

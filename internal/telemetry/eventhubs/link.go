@@ -98,10 +98,23 @@ func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) ([]t
 			return nil, errGone
 		}
 
-		before := len(events)
 		l.taken = append(l.taken, messages)
-		events = appendEvents(events, messages, kept)
-		l.requested -= len(events) - before
+		for len(messages) > 0 {
+			var e amqpfilter.Event
+			e, messages = messages.Next()
+			l.requested--
+			events = append(events, telemetry.Event{ // the cursor completes its position
+				Position:      telemetry.Position{Sequence: e.Sequence, Offset: string(e.Offset), Time: e.Enqueued},
+				Device:        sensor.Device(kept.get(e.Device)),
+				Module:        kept.get(e.Module),
+				Component:     kept.get(e.Component),
+				Body:          e.Body,
+				Enqueued:      e.Enqueued,
+				MessageSource: kept.get(e.Source),
+				Properties:    e.Properties,
+				Undecodable:   e.Undecodable,
+			})
+		}
 		if len(events) >= l.credit {
 			break
 		}
@@ -141,27 +154,6 @@ const (
 // come to read. A consumer holds as many again: those of its last Receive.
 func (c *Config) credit(n int) int {
 	return min(c.Prefetch, max(minCredit, c.BufferBytes/maxEventBytes/max(1, n)))
-}
-
-// appendEvents appends the events that the messages are. The cursor completes their positions.
-func appendEvents(to []telemetry.Event, messages amqpfilter.Messages, kept *texts) []telemetry.Event {
-	for len(messages) > 0 {
-		var m amqpfilter.Event
-		m, messages = messages.Next()
-		to = append(to, telemetry.Event{
-			Position:      telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
-			Device:        sensor.Device(kept.get(m.Device)),
-			Module:        kept.get(m.Module),
-			Component:     kept.get(m.Component),
-			Body:          m.Body,
-			Enqueued:      m.Enqueued,
-			MessageSource: kept.get(m.Source),
-			Properties:    m.Properties,
-			Undecodable:   m.Undecodable,
-		})
-	}
-
-	return to
 }
 
 const (

@@ -62,18 +62,17 @@ func (l *look) read(
 	defer link.close()
 
 	var kept texts
+	silent := fmt.Errorf("%w for %v, although the hub has more events", errSilent, silence)
 	for more := credit > 0; more; {
-		waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
+		waiting, cancel := context.WithTimeoutCause(ctx, silence, silent)
 		m, err := link.next(waiting)
 		cancel()
-		var events []telemetry.Event
-		if err == nil {
-			events, err = link.take(nil, m, &kept)
+		if err != nil {
+			return err
 		}
-		switch {
-		case errors.Is(err, errSilent):
-			return fmt.Errorf("%w for %v, although the hub has more events", err, silence)
-		case err != nil:
+
+		events, err := link.take(nil, m, &kept)
+		if err != nil {
 			return err
 		}
 

@@ -47,8 +47,7 @@ type partition struct {
 	stolen    time.Time // when another reader last took the link
 	taken     string    // what the hub said of that, until accuse has seen to it
 	gapLogged time.Time // when a gap was last logged
-	second    time.Time // in which lines about undecodable messages were logged
-	lines     int
+	warned    time.Time // when an undecodable message was last logged
 
 	asked bool // for events that have not come yet; used by Receive alone
 
@@ -205,7 +204,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 
 	l.fail = fail
 	p.attached(l)
-	defer p.attached(nil)
+	defer p.detached()
 	for {
 		p.await(true)
 		m, err := l.next(ctx)
@@ -287,8 +286,13 @@ func (p *partition) handOver() {
 		if missing := p.cursor.follow(e); missing > 0 {
 			p.missed(missing, fresh, before, e.Position)
 		}
-		if e.Undecodable != "" {
-			p.warn(e)
+		if e.Undecodable != "" && time.Since(p.warned) >= time.Second { // a metric counts all
+			p.warned = time.Now()
+			p.log.Warn("a message cannot be decoded; continuing with the next",
+				zap.Int64("sequence", e.Sequence),
+				zap.String("device", e.Device),
+				zap.String("cause", e.Undecodable),
+				zap.Int("bytes", len(e.Body)))
 		}
 	}
 	p.mu.Unlock()
@@ -358,26 +362,25 @@ func (p *partition) hasRival() bool { return time.Since(p.seen) < rivalFor }
 var positionRefused = regexp.MustCompile(`com\.microsoft:georeplication:invalid-offset|` +
 	`(?s)com\.microsoft:argument-(error|out-of-range).*(offset|sequence|time)`)
 
-// attached records that a link is attached; nil that it no longer is.
+// attached records that a link is attached.
 func (p *partition) attached(l *link) {
 	p.mu.Lock()
 	before := p.fault
 	p.link = l
-	p.waiting = false
-	p.ahead = time.Time{}
-	if l != nil {
-		p.fault = telemetry.Fault{}
-	}
+	p.fault = telemetry.Fault{}
 	p.mu.Unlock()
-
-	if l == nil {
-		return
-	}
 
 	p.hub.source.hubAnswered()
 	if before.Err != nil {
 		p.log.Info("the partition is being read again")
 	}
+}
+
+// detached records that the link is attached no longer.
+func (p *partition) detached() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.link = nil
 }
 
 // failed records why the partition is not read.
@@ -429,7 +432,7 @@ func (p *partition) compare(end azeventhubs.PartitionProperties) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	if p.link == nil || !p.waiting {
+	if !p.waiting {
 		return
 	}
 
@@ -518,27 +521,4 @@ func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 	}
 
 	return nil
-}
-
-// undecodableLines bounds the lines logged per second and partition about messages
-// that cannot be decoded. A metric counts all of them.
-const undecodableLines = 10
-
-// warn logs that a message cannot be decoded.
-func (p *partition) warn(e *telemetry.Event) {
-	if now := time.Now(); now.Sub(p.second) >= time.Second {
-		p.second = now
-		p.lines = 0
-	}
-
-	p.lines++
-	if p.lines > undecodableLines {
-		return
-	}
-
-	p.log.Warn("a message cannot be decoded; continuing with the next",
-		zap.Int64("sequence", e.Sequence),
-		zap.String("device", e.Device),
-		zap.String("cause", e.Undecodable),
-		zap.Int("bytes", len(e.Body)))
 }

@@ -120,10 +120,7 @@ func (m *Member) Holds(partition string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !since.IsZero() && !m.published.After(since) {
-		select {
-		case m.wanted <- struct{}{}: // a second after the last listing began, or now
-		default:
-		}
+		signal(m.wanted) // an interval after the last listing began, or now
 		return false
 	}
 
@@ -173,24 +170,19 @@ func (m *Member) Run(ctx context.Context) {
 			m.warn("ownership store failed; retrying until it answers", err)
 		}
 
-		m.await(ctx, wait)
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		select {
+		case <-m.wanted: // by somebody who waits for the next listing
+			backoff.Sleep(waiting, m.Interval-elapsed(m.listed))
+		case <-waiting.Done():
+		}
+		cancel()
 	}
 
 	beating.Wait()
 	if err := m.giveBack(); err != nil {
 		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's "+
 			"heartbeat expires", zap.Error(err))
-	}
-}
-
-// await waits for d, or an interval after the last listing if somebody waits for the next one.
-func (m *Member) await(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	select {
-	case <-m.wanted:
-		backoff.Sleep(ctx, m.Interval-elapsed(m.listed))
-	case <-ctx.Done():
 	}
 }
 
@@ -538,9 +530,12 @@ func (m *Member) publish(v view, began time.Time) {
 }
 
 // Recheck makes Changed receive.
-func (m *Member) Recheck() {
+func (m *Member) Recheck() { signal(m.changed) }
+
+// signal makes whoever receives from c go on, now or soon.
+func signal(c chan<- struct{}) {
 	select {
-	case m.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -373,8 +373,8 @@ func (c *Conn) Write(frame []byte) (int, error) {
 		c.mu.Unlock()
 
 	case s != nil && code == performAttach:
-		if fromPartition(frame) && s.reads.Swap(true) {
-			return 0, errors.New("amqp: attach: a partition needs a session of its own")
+		if fromPartition(frame) {
+			s.reads.Store(true)
 		}
 
 	case s != nil && code == performFlow:

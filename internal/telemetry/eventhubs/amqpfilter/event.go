@@ -225,10 +225,6 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 	return err
 }
 
-// maxText is the longest offset or device id that is kept of an undecodable message. The
-// hub's have at most 128 characters.
-const maxText = 512
-
 // undecodable makes e the Event of a message that cannot be decoded, but was read in part. The position that the
 // message claims is kept, as far as it claims one.
 func (e *Event) undecodable(message []byte, cause error) {
@@ -236,12 +232,5 @@ func (e *Event) undecodable(message []byte, cause error) {
 	*e = Event{
 		Sequence: e.Sequence, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
 		Undecodable: cause.Error(), Body: message[:kept:kept],
-	}
-
-	if len(e.Offset) > maxText {
-		e.Offset = nil
-	}
-	if len(e.Device) > maxText {
-		e.Device = nil
 	}
 }
