@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,28 +18,42 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// of one alert, each after the receiver has answered about others, and with an answer about the message
-const ownFailuresToGiveUp = 8
+const (
+	storeCalls = 16              // at a time, about the notices of a message
+	gathering  = 2 * time.Second // after the first claim, no further one is made for a message
 
-// A group is deliveries whose notices go in one message; often there is only one.
-type group struct {
-	began time.Duration // by the dispatcher's clock
+	// of one alert, each after the receiver has answered about others, and with an answer about the message
+	ownFailuresToGiveUp = 8
+)
 
-	// Guarded by receiver.mu.
-	left int // deliveries that have not been attempted
-	sent int // notices that the message had; 0 unless it was answered
+// A message brings the notices of some deliveries to a receiver; often there is only one.
+type message struct {
+	to       *receiver
+	began    time.Duration // by the dispatcher's clock
+	attempts []attempt     // at each of the deliveries
+	left     int           // of them, that have not ended; guarded by receiver.mu
+
+	mu      sync.Mutex
+	claimed []*attempt  // those whose notices are in it
+	goes    time.Time   // once there is one: when it goes at the latest
+	timer   *time.Timer // of that
+	gone    atomic.Bool // set under mu; claimed does not change any more then
 }
 
-// An attempt is the result of one delivery attempt.
+// An attempt is one to bring a delivery's notice to its receiver, in a message; or to write its dead letter, unless a window
+// covers the notice already.
 type attempt struct {
+	q       *queue
+	d       *delivery
+	message *message // nil if it is about a dead letter
 	probe   bool
-	group   *group          // nil if it is about a dead letter
+
 	claim   *throttle.Claim // nil if the key was not claimed
 	result  throttle.Result // of the claim that was not made, or of the one that was settled
-	err     error           // of the gate; ErrLate if the message had gone before anything was claimed
+	err     error           // of the gate
 	alert   notify.Alert    // the notice, once the key was claimed
 	barred  error           // why it was not claimed, or not sent although it was; nil if nothing barred it
-	failure *notify.Error   // its answer; nil if it took the notice
+	failure *notify.Error   // the receiver's answer; nil if it took the notice
 }
 
 // A verdict says how a delivery goes on.
@@ -50,102 +68,150 @@ type verdict struct {
 	err   error // why, if that may affect every delivery: it is logged
 }
 
+var errLate = errors.New("the message went before the notice was claimed")
+
 func coversAll(*Reading) bool { return true }
 
-// deliver makes an attempt at each of some deliveries, in one message, and has it go on.
-func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
-	g := &group{began: began, left: len(together)}
-	attempts := make([]attempt, len(together))
-	Send(
-		len(together),
-		func(i int) (Claimed, bool) {
-			c, a := together[i], &attempts[i]
-			*a = attempt{probe: probe, group: g}
-			if c.q.claim(c.d, a) {
-				return Claimed{Alert: a.alert, Grant: a.claim.Grant, Under: c.q.box.sending}, true
+// deliver makes the attempts of m: it claims each key, sends the notices in one message, and settles each claim as the
+// receiver has answered.
+//
+// The message goes once all are claimed that can be. It waits no longer than gathering after the first claim, nor than half
+// the time that the claim of any of them leaves, so that a slow store leaves the receiver time to answer. What is claimed
+// later is given back, and waits for its turn again.
+func (m *message) deliver() {
+	m.timer = time.NewTimer(math.MaxInt64)
+	defer m.timer.Stop()
+	claimed := make(chan struct{})
+	go func() {
+		defer close(claimed)
+		inParallel(len(m.attempts), func(i int) {
+			if a := &m.attempts[i]; !a.claimKey() {
+				a.finish()
 			}
+		})
+	}()
 
-			c.q.finish(c.d, a)
+	select {
+	case <-claimed:
+	case <-m.timer.C:
+	}
 
-			return Claimed{}, false
-		},
-		func(ctx context.Context, which []int, alerts ...notify.Alert) error {
-			sent := make([]*delivery, len(which))
-			for n, i := range which {
-				sent[n] = together[i].d
-			}
-			return r.notify(ctx, g, probe, sent, alerts...)
-		},
-		func(i int, err error) {
-			c, a := together[i], &attempts[i]
-			if errors.Is(err, ErrLate) {
-				*a = attempt{probe: probe, group: g, claim: a.claim, result: throttle.Result{Outcome: throttle.Busy}, err: ErrLate}
-				if a.claim != nil {
-					_, _ = c.q.gate(c.d).Settle(c.q.box.sending, a.claim, throttle.NotTaken)
-					r.dispatcher.config.Stats.Outcomes[throttle.Busy].Add(1)
-				}
-			} else {
-				c.q.settleClaim(c.d, a, c.q.answer(c.d, a, err))
-			}
+	m.mu.Lock()
+	m.gone.Store(true)
+	m.mu.Unlock()
 
-			c.q.finish(c.d, a)
-		},
-	)
+	if len(m.claimed) > 0 {
+		err := m.send()
+		inParallel(len(m.claimed), func(i int) {
+			a := m.claimed[i]
+			a.settle(a.answer(err))
+			a.finish()
+		})
+	}
+
+	<-claimed
 }
 
-// claim claims d's key, and reports whether its notice may be sent. It composes the notice once there is a claim, which is
-// given back if something bars the notice.
-func (q *queue) claim(d *delivery, a *attempt) bool {
-	a.barred = q.box.account.Owner.MayClaim(d.subject, d.notice)
+// inParallel calls do for 0 to n-1, for storeCalls of them at a time.
+func inParallel(n int, do func(int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(n, storeCalls) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+
+	all.Wait()
+}
+
+// claimKey claims the key of a's delivery, and reports whether its notice goes. It composes the notice once there is a
+// claim, which is given back if something bars the notice.
+func (a *attempt) claimKey() bool {
+	q, d, m := a.q, a.d, a.message
+	owner, sending := q.box.account.Owner, q.box.sending
+	if m != nil && m.gone.Load() {
+		a.barred = errLate
+	} else {
+		a.barred = owner.MayClaim(d.subject, d.notice)
+	}
+
 	if a.barred != nil {
 		a.result.Outcome = throttle.Busy
 		return false
 	}
 
-	under := q.box.sending
-	a.claim, a.result, a.err = q.gate(d).Claim(under, q.request(d, &d.head))
+	a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
 	if a.claim == nil {
 		q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 		return false
 	}
 
-	a.alert = q.message(d, a.claim.Grant)
+	grant := a.claim.Grant
+	a.alert = q.message(d, grant)
 	if d.dead == nil {
-		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
+		asking, cancel := context.WithDeadline(sending, grant.SendBy)
+		defer cancel()
 		var incident *notify.Incident
-		incident, a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant)
-		cancel()
-		if a.barred == nil {
-			if incident != nil {
-				a.alert.Incident = incident
-			}
-			q.sends(d, a)
+		incident, a.barred = owner.MaySend(asking, d.subject, d.notice, grant)
+		a.alert.Incident = cmp.Or(incident, a.alert.Incident)
+		if a.barred == nil && m.join(a) {
 			return true
 		}
 	}
 
-	q.settleClaim(d, a, throttle.NotTaken)
+	a.settle(throttle.NotTaken)
 
 	return false
 }
 
-// sends notes that a's notice goes.
-func (q *queue) sends(d *delivery, a *attempt) {
-	if a.alert.Ambiguous {
-		q.box.dispatcher.config.Stats.Ambiguous.Add(1)
+// join adds a's notice to m, unless m has gone, which bars it.
+func (m *message) join(a *attempt) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone.Load() {
+		a.barred = errLate
+		return false
 	}
 
-	if a.alert.Resolved { // nothing is open at the receiver any more, for all that is known: see Refresh
-		q.box.mu.Lock()
-		defer q.box.mu.Unlock()
-		delete(q.taken, d.subject)
+	if len(m.claimed) == 0 {
+		m.goes = time.Now().Add(gathering)
 	}
+
+	m.claimed = append(m.claimed, a)
+	if half := time.Now().Add(time.Until(a.claim.Grant.SendBy) / 2); half.Before(m.goes) {
+		m.goes = half
+	}
+	m.timer.Reset(time.Until(m.goes))
+
+	return true
 }
 
-// notify sends one message about deliveries to the receiver, and records what its answer says about the receiver, as soon
-// as there is one: what it accepted before it went down says nothing about it, however long the store then takes to
-// record that.
-func (r *receiver) notify(ctx context.Context, g *group, probe bool, sent []*delivery, alerts ...notify.Alert) error {
+// send sends m to the receiver, which must answer so soon that the first claim still holds. It is cancelled once no owner
+// wants it any more.
+func (m *message) send() error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(m.claimed[0].q.box.sending))
+	defer cancel()
+	var owners atomic.Int64 // that want it
+	owners.Store(int64(len(m.claimed)))
+	var alerts []notify.Alert
+	for _, a := range m.claimed {
+		alerts = append(alerts, a.alert)
+		stop := context.AfterFunc(a.q.box.sending, func() {
+			if owners.Add(-1) == 0 {
+				cancel()
+			}
+		})
+		defer stop()
+	}
+
+	first := slices.MinFunc(m.claimed, func(a, b *attempt) int { return a.claim.Grant.SendBy.Compare(b.claim.Grant.SendBy) })
+	ctx, end := first.claim.Grant.Sending(ctx)
+	defer end()
+
+	r := m.to
 	r.mu.Lock()
 	if !r.shortfall.inVain {
 		r.shortfall.inVain, r.shortfall.since = true, r.dispatcher.now()
@@ -158,68 +224,63 @@ func (r *receiver) notify(ctx context.Context, g *group, probe bool, sent []*del
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shortfall.asking--
-	g.sent = len(sent)
-	if errors.Is(ctx.Err(), context.Canceled) { // by the owners, which says nothing about others
-		return err
+	if !errors.Is(ctx.Err(), context.Canceled) { // by the owners, which says nothing about others
+		r.answered(m, err)
 	}
 
+	return err
+}
+
+// answered records what the receiver's answer to m says about the receiver, as soon as there is one: what it accepted before
+// it went down says nothing about it, however long the store then takes to record that. The caller holds r.mu.
+func (r *receiver) answered(m *message, err error) {
 	now, failure := r.dispatcher.now(), notify.AsError(err)
-	if err != nil && (!failure.Refused || failure.Left != "") {
-		r.failure = failure
-	}
-
 	isTaken := err == nil || failure.Left != "" // it may have taken it for its other recipients
-	if isTaken {
-		r.pace.Answered(now, g.began, nil)
-	} else {
-		r.pace.Answered(now, g.began, failure)
+	if err != nil && (!failure.Refused || isTaken) {
+		r.failure = failure
 	}
 
 	switch {
 	case isTaken || failure.Refused: // it works
 		r.answers++
 		r.breaker = breaker{}
+		r.pace.Taken(now)
 		if isTaken {
-			r.taken += int64(len(sent))
+			r.taken += int64(len(m.claimed))
 			r.takenAt = now
 			s := &r.shortfall
 			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
-		} else if len(sent) == 1 { // else it may be because of another one
-			r.shortfall.reject(now, sent[0].subject.About.Device, failure)
+		} else if len(m.claimed) == 1 { // else it may be because of another one
+			r.shortfall.reject(now, m.claimed[0].d.subject.About.Device, failure)
 		}
 	case failure.Limited:
 		r.shortfall.fail(now, failure)
+		r.pace.Refused(now, m.began, failure.RetryAfter)
 	default:
 		r.shortfall.fail(now, failure)
-		r.breaker.failed(now, r.failed(sent, failure), probe)
-	}
-
-	return err
-}
-
-// failed records that the receiver did not take a message about deliveries, and may if it is tried again. It reports
-// whether that is so of one of them for the first time. The caller holds r.mu.
-func (r *receiver) failed(sent []*delivery, failure *notify.Error) (suspect bool) {
-	for _, d := range sent {
-		switch d.failedAt {
-		case 0:
-			suspect = true
-		case r.answers + 1:
-		default: // again, and the receiver has answered about others since: the fault may be its own
-			//planted:failure-takes-others skip
-			d.sendAlone = true // the others in its message do not fail with it again
-			if len(sent) == 1 && failure.OwnFault() {
-				d.ownFailures++
+		suspect := false // whether one of them did not go for the first time
+		for _, a := range m.claimed {
+			d := a.d
+			switch d.failedAt {
+			case 0:
+				suspect = true
+			case r.answers + 1:
+			default: // again, and the receiver has answered about others since: the fault may be its own
+				//planted:failure-takes-others skip
+				d.sendAlone = true // the others in its message do not fail with it again
+				if len(m.claimed) == 1 && failure.OwnFault() {
+					d.ownFailures++
+				}
 			}
+			d.failedAt = r.answers + 1
 		}
-		d.failedAt = r.answers + 1
+		r.breaker.failed(now, suspect, m.claimed[0].probe)
 	}
-
-	return suspect
 }
 
 // answer takes the receiver's answer to a's notice, and returns what it is to the gate.
-func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
+func (a *attempt) answer(err error) throttle.Answer {
+	q, d := a.q, a.d
 	// Some of its recipients will never get the alert, while all others have. Until their dead letter is kept it is not
 	// delivered.
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
@@ -230,30 +291,39 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 		}
 	}
 
-	switch {
-	case err != nil:
-		a.failure = notify.AsError(err)
-		if !a.failure.Limited { // else it is only sent too much
-			d.attempts++
-		}
-		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
-	case a.alert.Resolved:
-		d.suppressed = 0
-		d.subject.Topic.Recovered.Add(1)
-	default:
-		d.suppressed = 0
-		d.subject.Topic.Sent.Add(1)
-		if q.to.to.Limits.Forgets && !a.alert.Since.IsZero() { // and it is about an alarm: see Refresh
-			q.box.mu.Lock()
-			q.taken[d.subject] = a.alert
-			q.box.mu.Unlock()
-		}
+	if a.alert.Ambiguous {
+		q.box.dispatcher.config.Stats.Ambiguous.Add(1)
 	}
 
-	switch {
-	case a.failure == nil:
+	// What is open at a receiver that forgets, for all that is known: see Refresh.
+	if forgets := q.to.to.Limits.Forgets && !a.alert.Since.IsZero(); forgets || a.alert.Resolved {
+		q.box.mu.Lock()
+		switch {
+		case a.alert.Resolved:
+			delete(q.taken, d.subject)
+		case err == nil:
+			q.taken[d.subject] = a.alert
+		}
+		q.box.mu.Unlock()
+	}
+
+	if err == nil {
+		d.suppressed = 0
+		if a.alert.Resolved {
+			d.subject.Topic.Recovered.Add(1)
+		} else {
+			d.subject.Topic.Sent.Add(1)
+		}
 		return throttle.Taken
-	case a.failure.Untaken, a.failure.Refused:
+	}
+
+	a.failure = notify.AsError(err)
+	if !a.failure.Limited { // else it is only sent too much
+		d.attempts++
+	}
+	q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
+
+	if a.failure.Untaken || a.failure.Refused {
 		return throttle.NotTaken
 	}
 
@@ -262,42 +332,78 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 	return throttle.Unknown
 }
 
-// settleClaim settles a's claim.
-func (q *queue) settleClaim(d *delivery, a *attempt, answer throttle.Answer) {
-	a.result, a.err = q.gate(d).Settle(q.box.sending, a.claim, answer)
-	q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
+// settle settles a's claim.
+func (a *attempt) settle(answer throttle.Answer) {
+	a.result, a.err = a.q.gate(a.d).Settle(a.q.box.sending, a.claim, answer)
+	if errors.Is(a.barred, errLate) { // it is no failure of the receiver
+		a.result.Outcome = throttle.Busy
+	}
+	a.q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
-// finish has d, which was to be sent, go on after an attempt.
-func (q *queue) finish(d *delivery, a *attempt) {
-	r := q.to
-	r.attempted(q, d, *a)
-	q.follow(d, q.conclude(d, a))
-
+// finish ends a, records what it has shown about the store, and has its delivery go on.
+func (a *attempt) finish() {
+	q, d, m, r := a.q, a.d, a.message, a.q.to
 	r.mu.Lock()
-	r.trying-- // it is known how d goes on
-	r.look(r.dispatcher.now())
+	if m != nil { // the last one ends the message
+		if m.left--; m.left == 0 {
+			r.messages--
+			if len(m.claimed) == 0 {
+				r.pace.Cancel()
+			}
+		}
+	}
+
+	if a.probe {
+		r.probing = false
+	}
+
+	now := r.dispatcher.now()
+	isUnavailable := a.result.Outcome == throttle.Unavailable
+	switch {
+	case a.result.Outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
+	case !isUnavailable:
+		r.store = breaker{}
+		if !a.result.Now.IsZero() {
+			r.clock, r.clockAt = a.result.Now, now
+		}
+	case q.box.sending.Err() == nil: // else we ended it, which says nothing about others
+		r.store.failed(now, !d.unanswered, a.probe)
+	}
+	d.unanswered = isUnavailable
+	r.dispatch()
 	r.mu.Unlock()
-	q.box.work.Done()
+
+	q.follow(d, a.conclude())
+
+	if m != nil {
+		r.mu.Lock()
+		r.trying-- // it is known how d goes on
+		r.look(r.dispatcher.now())
+		r.mu.Unlock()
+		q.box.work.Done()
+	}
 }
 
-// conclude returns how d goes on after an attempt.
-func (q *queue) conclude(d *delivery, a *attempt) verdict {
+// conclude returns how a's delivery goes on.
+func (a *attempt) conclude() verdict {
+	q, d, owner := a.q, a.d, a.q.box.account.Owner
+	failed := a.result.Outcome == throttle.Failed
 	switch {
+	case errors.Is(a.barred, errLate):
+		return verdict{state: ready, why: WaitTurn}
 	case a.barred != nil: // until its owner lets it go
 		d.failedBecause(a.barred)
-		pause := q.box.account.Owner.Pause()
+		pause := owner.Pause()
 		if pause == 0 {
 			d.attempts++
 			pause = retryDelay(int(d.attempts))
 		}
 		return verdict{why: WaitOwner, pause: pause}
-	case errors.Is(a.err, ErrLate):
-		return verdict{state: ready, why: WaitTurn}
-	case a.result.Outcome == throttle.Failed && d.dead != nil:
-		return q.compose(d, a)
-	case a.result.Outcome == throttle.Failed:
-		return q.failed(d, a)
+	case failed && d.dead != nil:
+		return a.compose()
+	case failed:
+		return a.failed()
 	}
 
 	d.failedBecause(a.err)
@@ -355,12 +461,13 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 }
 
-// failed has d tried again, or given up, after the receiver did not accept its notice.
-func (q *queue) failed(d *delivery, a *attempt) verdict {
+// failed has a's delivery tried again, or given up, after the receiver did not accept its notice.
+func (a *attempt) failed() verdict {
+	q, d := a.q, a.d
 	d.failedBecause(a.failure)
 
 	//planted:message-refused-for-all if false
-	if a.failure.Refused && a.group.sent != 1 {
+	if a.failure.Refused && len(a.message.claimed) != 1 {
 		d.sendAlone = true
 		return verdict{state: ready, why: WaitTurn}
 	}
@@ -392,8 +499,9 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
-// compose writes the dead letter of d, which was given up while it waited, and which the gate lets through.
-func (q *queue) compose(d *delivery, a *attempt) verdict {
+// compose writes the dead letter of a's delivery, which was given up while it waited, and which the gate lets through.
+func (a *attempt) compose() verdict {
+	q, d := a.q, a.d
 	//planted:estimate-is-believed if false
 	if d.dead.cause == tooOld && !q.old(d, a.result.Now) { // the estimate was wrong
 		d.dead = nil

@@ -82,17 +82,14 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 	d.start(&about.Reading)
 	sending, stats := q.box.sending, q.box.dispatcher.config.Stats
 	for {
-		a := attempt{group: &group{began: q.to.dispatcher.now()}}
+		a := attempt{q: q, d: d}
 		a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
 		if a.claim == nil {
 			stats.Outcomes[a.result.Outcome].Add(1)
 		} else {
 			a.alert = q.message(d, a.claim.Grant)
-			q.sends(d, &a)
-			ctx, cancel := a.claim.Grant.Sending(sending)
-			err := q.to.notify(ctx, a.group, false, []*delivery{d}, a.alert)
-			cancel()
-			q.settleClaim(d, &a, q.answer(d, &a, err))
+			m := message{to: q.to, began: q.to.dispatcher.now(), claimed: []*attempt{&a}}
+			a.settle(a.answer(m.send()))
 		}
 
 		switch a.result.Outcome {

@@ -109,9 +109,6 @@ func (q *queue) least() *delivery {
 	})
 }
 
-// cancelled reports whether we end attempts, whose results say nothing about others then.
-func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
-
 // gate returns the gate that d has to pass.
 func (q *queue) gate(d *delivery) Gate { return d.subject.Topic.Gates[q.to.index] }
 

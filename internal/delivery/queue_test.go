@@ -112,7 +112,7 @@ func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
 	q.to.to.Limits.Forgets = true
 	open, over := Key{sensor.Of("oven"), topic}, Key{sensor.Of("kiln"), topic}
 	took := func(key Key, a notify.Alert) {
-		q.answer(&delivery{subject: key}, &attempt{alert: a}, nil)
+		(&attempt{q: q, d: &delivery{subject: key}, alert: a}).answer(nil)
 	}
 	took(open, notify.Alert{Since: time.Now()})
 	took(over, notify.Alert{Since: time.Now()})

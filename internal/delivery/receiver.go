@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"alertworker/internal/notify/pace"
-	"alertworker/internal/throttle"
 )
 
 // A receiver schedules the deliveries to one receiver: at its pace, and not more messages at a time than it has
@@ -29,8 +28,7 @@ type receiver struct {
 	gone      int64    // the highest number of a delivery that was attempted: see next
 	pace      *pace.Pace
 	messages  int  // under way, from the first claim to the last record
-	sending   int  // deliveries in them
-	trying    int  // and those whose answer has not been settled
+	trying    int  // deliveries in them, until it is known how they go on
 	writing   int  // dead letters being written
 	probing   bool // whether a probe is under way
 	breaker   breaker
@@ -109,10 +107,9 @@ func (r *receiver) startLetter(now time.Duration) bool {
 
 	q.box.work.Go(func() {
 		if compose { // and write it, unless a window suppresses the alert already
-			a := attempt{probe: probe}
-			q.claim(d, &a)
-			r.attempted(q, d, a)
-			q.follow(d, q.conclude(d, &a))
+			a := attempt{q: q, d: d, probe: probe}
+			a.claimKey()
+			a.finish()
 		} else {
 			q.follow(d, q.writeLetter(d))
 		}
@@ -127,12 +124,6 @@ func (r *receiver) startLetter(now time.Duration) bool {
 	return true
 }
 
-// A chosen is a delivery for the next message, and its queue.
-type chosen struct {
-	q *queue
-	d *delivery
-}
-
 // start starts the next message, if one may go now.
 func (r *receiver) start(now time.Duration) bool {
 	if r.messages >= r.places() || r.pace.Next() > now {
@@ -144,14 +135,15 @@ func (r *receiver) start(now time.Duration) bool {
 		return false
 	}
 
-	// The deliveries that go in it: some by themselves, and so does a probe.
-	var together []chosen
+	// Some deliveries go by themselves, and so does a probe.
+	m := &message{to: r, began: now}
 	probe := r.probed()
 	for q != nil {
 		d := q.take(from)
 		r.gone = max(r.gone, d.number)
-		together = append(together, chosen{q, d})
-		if probe || d.sendAlone || len(together) >= r.to.Limits.Batch {
+		m.attempts = append(m.attempts, attempt{q: q, d: d, message: m, probe: probe})
+		q.box.work.Add(1)
+		if probe || d.sendAlone || len(m.attempts) >= r.to.Limits.Batch {
 			break
 		}
 
@@ -160,17 +152,13 @@ func (r *receiver) start(now time.Duration) bool {
 		}
 	}
 
+	m.left = len(m.attempts)
 	r.messages++
-	r.sending += len(together)
-	r.trying += len(together)
+	r.trying += m.left
 	r.probing = r.probing || probe
 	r.pace.Begin(now)
 	r.turn.taken, r.turn.waits, r.turn.used = false, false, now
-
-	for _, c := range together {
-		c.q.box.work.Add(1)
-	}
-	go r.deliver(together, probe, now)
+	go m.deliver()
 
 	return true
 }
@@ -328,43 +316,6 @@ func (r *receiver) setTimer(now time.Duration) {
 	}
 }
 
-// attempted records that an attempt for d has ended, and what it has shown about the store.
-func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if a.group != nil { // it leaves its message, whose last one ends it
-		r.sending--
-		if a.group.left--; a.group.left == 0 {
-			r.messages--
-			if a.group.sent == 0 {
-				r.pace.Cancel()
-			}
-		}
-	}
-
-	if a.probe {
-		r.probing = false
-	}
-
-	now := r.dispatcher.now()
-	isUnavailable := a.result.Outcome == throttle.Unavailable
-
-	switch {
-	case a.result.Outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
-	case !isUnavailable:
-		r.store = breaker{}
-		if !a.result.Now.IsZero() {
-			r.clock, r.clockAt = a.result.Now, now
-		}
-	case !q.cancelled():
-		r.store.failed(now, !d.unanswered, a.probe)
-	}
-
-	d.unanswered = isUnavailable
-	r.dispatch()
-}
-
 // askAgain has r asked at once if it is down, because another replica has seen that it accepts something: neither the
 // pause between probes nor one that it asked for holds any more.
 func (r *receiver) askAgain() {
@@ -435,7 +386,7 @@ func (r *receiver) askTurn(q *queue) {
 	defer r.mu.Unlock()
 	now, t := r.dispatcher.now(), &r.turn
 	t.asking = false
-	if q.cancelled() { // another owner asks for itself
+	if q.box.sending.Err() != nil { // another owner asks for itself
 		r.dispatch()
 		return
 	}

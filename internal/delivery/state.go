@@ -228,7 +228,7 @@ func (dp *Dispatcher) Accepted(name string) {
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.sending}
+	state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.trying}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
