@@ -43,7 +43,6 @@ type message struct {
 // An attempt is one to bring a delivery's notice to its receiver, in a message; or to write its dead letter, unless a window
 // covers the notice already.
 type attempt struct {
-	q       *queue
 	d       *delivery
 	message *message // nil if it is about a dead letter
 	probe   bool
@@ -130,8 +129,8 @@ func inParallel(n int, do func(int)) {
 // claimKey claims the key of a's delivery, and reports whether its notice goes. It composes the notice once there is a
 // claim, which is given back if something bars the notice.
 func (a *attempt) claimKey() bool {
-	q, d, m := a.q, a.d, a.message
-	owner, sending := q.box.account.Owner, q.box.sending
+	d, m := a.d, a.message
+	owner, sending := d.q.box.account.Owner, d.q.box.sending
 	if m != nil && m.gone.Load() {
 		a.barred = errLate
 	} else {
@@ -143,14 +142,14 @@ func (a *attempt) claimKey() bool {
 		return false
 	}
 
-	a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
+	a.claim, a.result, a.err = d.gate().Claim(sending, d.request(&d.head))
 	if a.claim == nil {
-		q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
+		d.q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 		return false
 	}
 
 	grant := a.claim.Grant
-	a.alert = q.message(d, grant)
+	a.alert = d.message(grant)
 	if d.dead == nil {
 		asking, cancel := context.WithDeadline(sending, grant.SendBy)
 		defer cancel()
@@ -192,14 +191,14 @@ func (m *message) join(a *attempt) bool {
 // send sends m to the receiver, which must answer so soon that the first claim still holds. It is cancelled once no owner
 // wants it any more.
 func (m *message) send() error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(m.claimed[0].q.box.sending))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(m.claimed[0].d.q.box.sending))
 	defer cancel()
 	var owners atomic.Int64 // that want it
 	owners.Store(int64(len(m.claimed)))
 	var alerts []notify.Alert
 	for _, a := range m.claimed {
 		alerts = append(alerts, a.alert)
-		stop := context.AfterFunc(a.q.box.sending, func() {
+		stop := context.AfterFunc(a.d.q.box.sending, func() {
 			if owners.Add(-1) == 0 {
 				cancel()
 			}
@@ -280,7 +279,7 @@ func (r *receiver) answered(m *message, err error) {
 
 // answer takes the receiver's answer to a's notice, and returns what it is to the gate.
 func (a *attempt) answer(err error) throttle.Answer {
-	q, d := a.q, a.d
+	d, q := a.d, a.d.q
 	// Some of its recipients will never get the alert, while all others have. Until their dead letter is kept it is not
 	// delivered.
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
@@ -321,7 +320,7 @@ func (a *attempt) answer(err error) throttle.Answer {
 	if !a.failure.Limited { // else it is only sent too much
 		d.attempts++
 	}
-	q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
+	d.debug("alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
 
 	if a.failure.Untaken || a.failure.Refused {
 		return throttle.NotTaken
@@ -334,16 +333,16 @@ func (a *attempt) answer(err error) throttle.Answer {
 
 // settle settles a's claim.
 func (a *attempt) settle(answer throttle.Answer) {
-	a.result, a.err = a.q.gate(a.d).Settle(a.q.box.sending, a.claim, answer)
+	a.result, a.err = a.d.gate().Settle(a.d.q.box.sending, a.claim, answer)
 	if errors.Is(a.barred, errLate) { // it is no failure of the receiver
 		a.result.Outcome = throttle.Busy
 	}
-	a.q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
+	a.d.q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
 // finish ends a, records what it has shown about the store, and has its delivery go on.
 func (a *attempt) finish() {
-	q, d, m, r := a.q, a.d, a.message, a.q.to
+	d, m, r := a.d, a.message, a.d.q.to
 	r.mu.Lock()
 	if m != nil { // the last one ends the message
 		if m.left--; m.left == 0 {
@@ -367,34 +366,34 @@ func (a *attempt) finish() {
 		if !a.result.Now.IsZero() {
 			r.clock, r.clockAt = a.result.Now, now
 		}
-	case q.box.sending.Err() == nil: // else we ended it, which says nothing about others
+	case d.q.box.sending.Err() == nil: // else we ended it, which says nothing about others
 		r.store.failed(now, !d.unanswered, a.probe)
 	}
 	d.unanswered = isUnavailable
 	r.dispatch()
 	r.mu.Unlock()
 
-	q.follow(d, a.conclude())
+	d.follow(a.conclude())
 
 	if m != nil {
 		r.mu.Lock()
 		r.trying-- // it is known how d goes on
 		r.look(r.dispatcher.now())
 		r.mu.Unlock()
-		q.box.work.Done()
+		d.q.box.work.Done()
 	}
 }
 
 // conclude returns how a's delivery goes on.
 func (a *attempt) conclude() verdict {
-	q, d, owner := a.q, a.d, a.q.box.account.Owner
+	d, q := a.d, a.d.q
 	failed := a.result.Outcome == throttle.Failed
 	switch {
 	case errors.Is(a.barred, errLate):
 		return verdict{state: ready, why: WaitTurn}
 	case a.barred != nil: // until its owner lets it go
 		d.failedBecause(a.barred)
-		pause := owner.Pause()
+		pause := q.box.account.Owner.Pause()
 		if pause == 0 {
 			d.attempts++
 			pause = retryDelay(int(d.attempts))
@@ -407,9 +406,9 @@ func (a *attempt) conclude() verdict {
 	}
 
 	d.failedBecause(a.err)
-	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", a.result.Outcome), zap.Error(a.err))
+	d.debug("asked the gate about an alert", zap.Stringer("outcome", a.result.Outcome), zap.Error(a.err))
 	v := verdict{outcome: a.result.Outcome.String()}
-	if next := a.result.NextReminder(q.request(d, &d.head)); !next.IsZero() {
+	if next := a.result.NextReminder(d.request(&d.head)); !next.IsZero() {
 		d.head.more().Alarm.wait(q.to.index, next)
 	}
 
@@ -419,15 +418,26 @@ func (a *attempt) conclude() verdict {
 		v.covers = coversAll
 	case throttle.Throttled:
 		q.box.dispatcher.config.Stats.Suppressed.Add(1)
-		q.suppressedHead(d)
+		d.suppressedHead()
 		//planted:window-covers-all v.covers = coversAll; skip
-		v.covers = func(r *Reading) bool { return a.result.Covers(q.request(d, r)) }
+		v.covers = func(r *Reading) bool { return a.result.Covers(d.request(r)) }
 	case throttle.Unconfirmed:
 		q.to.dispatcher.Warn(q.box.account.Logger, "an alert was taken but its window is not recorded yet; if it is sent again within the window, "+
 			"it has the same id", a.err)
-		_ = q.gate(d).Confirm(q.box.settling, a.result) // the alert is delivered even if this fails
+		_ = d.gate().Confirm(q.box.settling, a.result) // the alert is delivered even if this fails
 	case throttle.Busy:
-		return q.busy(d, time.Until(a.result.Retry))
+		retry := time.Until(a.result.Retry)
+		if !d.notice.recovers() && !d.subject.Topic.Incidents {
+			return verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))}
+		}
+
+		// A recovery waits for the window, and an alert of an incident for that of the one before.
+		wait := max(retry, minAskAgain)
+		if now, ok := q.to.storeTime(); ok {
+			d.since = now + wait.Microseconds()
+		}
+		d.dead = nil
+		return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 	case throttle.Unavailable:
 		d.attempts++
 		return verdict{why: WaitStore, pause: retryDelay(int(d.attempts)), err: a.err}
@@ -437,33 +447,17 @@ func (a *attempt) conclude() verdict {
 }
 
 // suppressedHead counts d's head for the next alert.
-func (q *queue) suppressedHead(d *delivery) {
+func (d *delivery) suppressedHead() {
 	if d.subject.Topic.Shared {
-		q.gate(d).SuppressedShared(d.subject.About.Device, d.of(&d.head).Device)
+		d.gate().SuppressedShared(d.subject.About.Device, d.of(&d.head).Device)
 		return
 	}
-	q.gate(d).Suppressed(d.subject.About, 1)
-}
-
-// busy has d wait for another claim to end, or of a recovery or an incident, for the window.
-func (q *queue) busy(d *delivery, retry time.Duration) verdict {
-	if !d.notice.recovers() && !d.subject.Topic.Incidents { // an alert of an incident waits for the window of the one before
-		return verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))}
-	}
-
-	wait := max(retry, minAskAgain)
-	if now, ok := q.to.storeTime(); ok {
-		d.since = now + wait.Microseconds()
-	}
-
-	d.dead = nil
-
-	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
+	d.gate().Suppressed(d.subject.About, 1)
 }
 
 // failed has a's delivery tried again, or given up, after the receiver did not accept its notice.
 func (a *attempt) failed() verdict {
-	q, d := a.q, a.d
+	d, q := a.d, a.d.q
 	d.failedBecause(a.failure)
 
 	//planted:message-refused-for-all if false
@@ -479,7 +473,7 @@ func (a *attempt) failed() verdict {
 	//planted:own-fault-never-given-up case false
 	case d.ownFailures >= ownFailuresToGiveUp:
 		reason = fmt.Sprintf("failed %d times while the receiver took others: %v", d.attempts, a.failure)
-	case q.old(d, a.result.Now):
+	case d.old(a.result.Now):
 		reason = q.tooLate(a.failure)
 	case a.failure.Limited:
 		d.limited = min(d.limited+1, patience)
@@ -501,9 +495,9 @@ func (a *attempt) failed() verdict {
 
 // compose writes the dead letter of a's delivery, which was given up while it waited, and which the gate lets through.
 func (a *attempt) compose() verdict {
-	q, d := a.q, a.d
+	d, q := a.d, a.d.q
 	//planted:estimate-is-believed if false
-	if d.dead.cause == tooOld && !q.old(d, a.result.Now) { // the estimate was wrong
+	if d.dead.cause == tooOld && !d.old(a.result.Now) { // the estimate was wrong
 		d.dead = nil
 		return verdict{why: WaitPause, pause: minBackoff}
 	}
@@ -517,7 +511,7 @@ func (a *attempt) compose() verdict {
 
 	d.dead.letter = q.letter(a.alert, reason)
 
-	return q.writeLetter(d)
+	return d.writeLetter()
 }
 
 var errNotAsked = &notify.Error{Err: errors.New("other alerts went first, or the throttle store did not answer")}
@@ -529,8 +523,8 @@ func (q *queue) tooLate(last *notify.Error) string {
 
 // old reports whether d could have been sent for as long as NOTIFY_GIVE_UP. now is the
 // store's clock.
-func (q *queue) old(d *delivery, now time.Time) bool {
-	return now.Sub(fromMicros(d.since)) >= q.to.dispatcher.config.GiveUp
+func (d *delivery) old(now time.Time) bool {
+	return now.Sub(fromMicros(d.since)) >= d.q.to.dispatcher.config.GiveUp
 }
 
 func refusal(failure *notify.Error) string { return fmt.Sprintf("refused for good: %v", failure) }
@@ -551,7 +545,8 @@ func (q *queue) keep(ctx context.Context, letter *notify.DeadLetter) error {
 
 // writeLetter writes d's dead letter. Of an alert that has a recovery, and of a silence, the gate notes it then, so that a
 // replay does not send an alert after the recovery, nor the next owner a silence once more.
-func (q *queue) writeLetter(d *delivery) verdict {
+func (d *delivery) writeLetter() verdict {
+	q := d.q
 	settling, why, err := q.box.settling, WaitDeadLetter, error(nil)
 	//planted:letter-written-again if true
 	if !d.dead.kept {
@@ -565,7 +560,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 
 	//planted:letter-not-noted if false
 	if d.dead.kept && (d.notice.Silent() || d.notice == nil && d.subject.Topic.Message.WillResolve) {
-		why, err = WaitStore, q.gate(d).GiveUp(settling, q.request(d, &d.head))
+		why, err = WaitStore, d.gate().GiveUp(settling, d.request(&d.head))
 	}
 
 	if err != nil {
@@ -573,7 +568,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 		return verdict{state: givenUp, why: why, pause: retryDelay(int(d.attempts)), err: err}
 	}
 
-	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.dead.letter.Reason))
+	d.debug("alert kept as a dead letter", zap.String("reason", d.dead.letter.Reason))
 	v := verdict{outcome: OutcomeDeadLetter}
 	//planted:letter-covers-all if true
 	if d.dead.cause == tooMany {
@@ -587,8 +582,8 @@ func (q *queue) writeLetter(d *delivery) verdict {
 	if d.dead.cause == refusedAlert { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
 		//planted:refusal-forgotten skip
-		//planted:site-refused-each q.gate(d).Refused(d.of(&d.head)); skip
-		q.gate(d).Refused(d.subject.About)
+		//planted:site-refused-each d.gate().Refused(d.of(&d.head)); skip
+		d.gate().Refused(d.subject.About)
 	}
 
 	return v
@@ -607,8 +602,8 @@ func (d *delivery) coversRefused() func(*Reading) bool {
 }
 
 // debug logs what became of d's head.
-func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
-	line := q.box.account.Logger.Check(zap.DebugLevel, msg)
+func (d *delivery) debug(msg string, fields ...zap.Field) {
+	line := d.q.box.account.Logger.Check(zap.DebugLevel, msg)
 	if line == nil {
 		return
 	}
@@ -616,7 +611,7 @@ func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
 	about := []zap.Field{
 		zap.Int64("sequence", d.head.Sequence),
 		zap.Stringer("device", d.of(&d.head)),
-		zap.String("receiver", q.to.to.Name),
+		zap.String("receiver", d.q.to.to.Name),
 		zap.Float64("temperature", d.head.Value),
 	}
 

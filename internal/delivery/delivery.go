@@ -1,6 +1,9 @@
 package delivery
 
 import (
+	"cmp"
+	"container/heap"
+	"slices"
 	"time"
 
 	"alertworker/internal/notify"
@@ -30,6 +33,7 @@ import (
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 544 bytes.
 type delivery struct {
+	q       *queue
 	subject Key
 	notice  *Notice // the notice that it brings; nil for an alert about a reading
 	held    Hold    // the place before the head, unless it brings a due notice that no reading has joined
@@ -170,10 +174,38 @@ func (d *delivery) end(outcome string) {
 	}
 }
 
+// A queue holds the deliveries of one Outbox to one receiver.
+type queue struct {
+	box *Outbox
+	to  *receiver
+
+	// Guarded by box.mu.
+	deliveries map[Key]*delivery                 // all of them
+	later      map[Key]*Notice                   // what is due once the delivery of its key has ended
+	sharing    map[*delivery]map[string]struct{} // the devices whose readings have joined one that they share
+	sharers    int                               // in all of them, at most maxSharers
+	taken      map[Key]notify.Alert              // the last of each alarm that a receiver took that forgets: see Refresh
+
+	// Guarded by to.mu.
+	lines      [states]heapOf[*delivery] // those that wait, by state; none is attempting
+	writing    int                       // dead letters that are being composed or written
+	unwritable bool                      // the last one could not be
+	closed     bool                      // nothing starts any more
+	last       int64                     // number that was given: see receiver.next
+}
+
+// waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
+func (q *queue) waiting() int {
+	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[awaitsReceiver].Len()
+}
+
+// gate returns the gate that d has to pass.
+func (d *delivery) gate() Gate { return d.subject.Topic.Gates[d.q.to.index] }
+
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
 // that is nil. It must be made to wait. The caller holds box.mu.
 func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
-	d := &delivery{subject: key, notice: n}
+	d := &delivery{q: q, subject: key, notice: n}
 	d.start(r)
 	//planted:removed-recovery-old if n.Silent()
 	if n != nil && n.RaisedAt > 0 {
@@ -187,7 +219,8 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 
 // settle settles d's head, and ends d unless the latest reading that joined is not
 // covered. That one then becomes the head and is held instead. Without covers nothing is covered.
-func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) {
+func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
+	q := d.q
 	q.box.mu.Lock()
 	var done *Notice
 	switch {
@@ -195,7 +228,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 		if d.notice.Settle(q.to.index) {
 			done = d.notice
 		}
-		q.replace(d, outcome)
+		d.replace(outcome)
 
 	//planted:latest-always-alerts case d.joined > 0
 	case d.joined > 0 && (covers == nil || !covers(&d.latest)):
@@ -212,11 +245,20 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 				q.sharers--
 			}
 		}
-		q.enqueue(d)
+		d.await(ready, WaitTurn, 0)
 
 	default:
-		q.suppressed(d)
-		q.replace(d, outcome)
+		// The next alert counts the readings that this one has suppressed besides its head, or the devices if they share it.
+		if !d.subject.Topic.Shared {
+			d.gate().Suppressed(d.subject.About, int64(d.suppressed)+int64(d.joined))
+		}
+		//planted:sharing-uncounted skip
+		for device := range q.sharing[d] {
+			d.gate().SuppressedShared(d.subject.About.Device, device)
+		}
+		q.sharers -= len(q.sharing[d])
+		delete(q.sharing, d)
+		d.replace(outcome)
 	}
 
 	q.box.mu.Unlock()
@@ -225,7 +267,8 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 
 // replace ends d, and starts what follows: of a notice that was due, an alert about the readings that have joined; else
 // a notice that has become due since. The caller holds box.mu.
-func (q *queue) replace(d *delivery, outcome string) {
+func (d *delivery) replace(outcome string) {
+	q := d.q
 	delete(q.deliveries, d.subject)
 	q.box.held.Release(&d.held)
 
@@ -235,40 +278,23 @@ func (q *queue) replace(d *delivery, outcome string) {
 		next.reminder = d.reminder
 		next.suppressed = d.joined - 1
 		q.box.held.Add(&next.held, d.latestBefore, d.latest.Enqueued)
-		q.enqueue(next)
+		next.await(ready, WaitTurn, 0)
 
 	//planted:due-later-lost case false
 	case later != nil:
 		delete(q.later, d.subject)
-		q.enqueue(q.begin(d.subject, &later.Reading, later))
+		q.begin(d.subject, &later.Reading, later).await(ready, WaitTurn, 0)
 	}
 
 	d.end(outcome)
-}
-
-// suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
-// share it. The caller holds box.mu.
-func (q *queue) suppressed(d *delivery) {
-	if !d.subject.Topic.Shared {
-		q.gate(d).Suppressed(d.subject.About, int64(d.suppressed)+int64(d.joined))
-		return
-	}
-
-	//planted:sharing-uncounted skip
-	for device := range q.sharing[d] {
-		q.gate(d).SuppressedShared(d.subject.About.Device, device)
-	}
-
-	q.sharers -= len(q.sharing[d])
-	delete(q.sharing, d)
 }
 
 // maxSharers bounds the devices that alerts are to count while others of what they share are under way.
 const maxSharers = 65_536
 
 // join has a's reading join d. The caller holds box.mu.
-func (q *queue) join(d *delivery, a *Alert) {
-	r := &a.Reading
+func (d *delivery) join(a *Alert) {
+	q, r := d.q, &a.Reading
 	first := d.held.index == 0 // that joins a notice
 	if first {
 		q.box.held.Add(&d.held, a.Before, r.Enqueued)
@@ -285,7 +311,7 @@ func (q *queue) join(d *delivery, a *Alert) {
 		q.to.mu.Lock()
 		d.reminder = a.Reminder
 		if d.state == ready { // its turn is another one now
-			q.move(d, ready, d.wait, 0)
+			d.move(ready, d.wait, 0)
 		}
 		q.to.mu.Unlock()
 	}
@@ -307,9 +333,10 @@ func (q *queue) join(d *delivery, a *Alert) {
 }
 
 // follow has d, which is attempting, go on as v says.
-func (q *queue) follow(d *delivery, v verdict) {
+func (d *delivery) follow(v verdict) {
+	q := d.q
 	if v.outcome != "" {
-		q.settle(d, v.covers, v.outcome)
+		d.settle(v.covers, v.outcome)
 		return
 	}
 
@@ -321,7 +348,7 @@ func (q *queue) follow(d *delivery, v verdict) {
 	}
 
 	if v.err != nil {
-		q.to.dispatcher.Warn(q.box.account.Logger, q.waitText(v.why), v.err)
+		q.to.dispatcher.Warn(q.box.account.Logger, q.to.waitText(v.why), v.err)
 	}
 
 	q.box.mu.Lock()
@@ -329,29 +356,183 @@ func (q *queue) follow(d *delivery, v verdict) {
 
 	//planted:withdrawn-tried-again if false
 	if d.notice != nil && d.notice.withdrawn {
-		q.replace(d, throttle.Unneeded.String())
+		d.replace(throttle.Unneeded.String())
 		return
 	}
 
-	q.wait(d, v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
+	d.await(v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
 }
-
-// enqueue has d wait for its turn.
-func (q *queue) enqueue(d *delivery) { q.wait(d, ready, WaitTurn, 0) }
 
 // wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
 // closed.
-func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
-	r := q.to
+func (d *delivery) await(s state, why Wait, key int64) {
+	r := d.q.to
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	//planted:closed-queue-grows if false
-	if q.closed {
+	if d.q.closed {
 		d.end(OutcomeUnsettled)
 		return
 	}
 
-	q.move(d, s, why, key)
+	d.move(s, why, key)
 	r.dispatch()
 }
+
+// move puts d into a state, and into the line of that under key, which does not matter to ready. q is not closed. The
+// caller holds to.mu.
+func (d *delivery) move(s state, why Wait, key int64) {
+	q := d.q
+	if d.index > 0 {
+		q.lines[d.state].remove(d)
+	}
+
+	if d.wait != why || d.from == 0 {
+		d.from = q.to.dispatcher.now()
+	}
+
+	d.state, d.wait, d.key = s, why, key
+	switch s {
+	case attempting:
+		return
+	case ready:
+		if d.number == 0 { // the next, which is no further ahead of the last that went than deliveries wait
+			gone := q.to.gone
+			q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
+			d.number = q.last
+		}
+		d.key = d.turn()
+	}
+
+	q.lines[s].add(d)
+}
+
+// withdraw takes d, which waits, out of its line. It reports false if d is being
+// attempted. The caller holds box.mu.
+func (d *delivery) withdraw() bool {
+	r := d.q.to
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d.state == attempting {
+		return false
+	}
+
+	d.move(attempting, WaitAttempt, 0)
+	r.dispatch()
+
+	return true
+}
+
+// giveUp has d, which waits, become a dead letter. The caller holds to.mu.
+func (d *delivery) giveUp(why cause, now time.Duration) {
+	d.dead = &deadLetter{cause: why}
+	d.move(givenUp, WaitDeadLetter, int64(now))
+}
+
+// toSend returns the deliveries that wait to be sent, in no order.
+func (q *queue) toSend() []*delivery {
+	return slices.Concat(q.lines[ready].all, q.lines[pausing].all, q.lines[awaitsReceiver].all)
+}
+
+// least returns the oldest of the deliveries to send that matter least. There must be one.
+func (q *queue) least() *delivery {
+	return slices.MaxFunc(q.toSend(), func(a, b *delivery) int {
+		return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
+	})
+}
+
+// An item is an element of a heapOf.
+type item[T any] interface {
+	comparable
+	less(T) bool
+	slot() *int32
+}
+
+// A heapOf holds elements in their order. Each knows its slot: its index plus 1, or 0 while it is in no heap.
+type heapOf[T item[T]] struct{ all []T }
+
+func (h *heapOf[T]) add(e T)    { heap.Push(h, e) }
+func (h *heapOf[T]) remove(e T) { heap.Remove(h, int(*e.slot()-1)) }
+
+// first returns the first element, zero if there is none.
+func (h *heapOf[T]) first() (e T) {
+	if len(h.all) > 0 {
+		e = h.all[0]
+	}
+	return e
+}
+
+// The rest implements heap.Interface.
+
+func (h *heapOf[T]) Len() int           { return len(h.all) }
+func (h *heapOf[T]) Less(i, j int) bool { return h.all[i].less(h.all[j]) }
+
+func (h *heapOf[T]) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	*h.all[i].slot(), *h.all[j].slot() = int32(i+1), int32(j+1)
+}
+
+func (h *heapOf[T]) Push(e any) {
+	h.all = append(h.all, e.(T))
+	*e.(T).slot() = int32(len(h.all))
+}
+
+func (h *heapOf[T]) Pop() any {
+	last := len(h.all) - 1
+	e := h.all[last]
+	clear(h.all[last:])
+	h.all = h.all[:last]
+	*e.slot() = 0
+
+	return e
+}
+
+// Holds are events of one log that are not settled. What is settled reaches up to the first of them. They are only as
+// many as there are hot devices.
+type Holds struct{ all heapOf[*Hold] }
+
+// A Hold is one event that is not settled.
+type Hold struct {
+	before   Place // of the event before
+	enqueued int64 // when the hub took the event, in Unix µs
+	index    int32 // its slot in Holds: 0 unless it is in any
+}
+
+// A Place is a position in a log.
+type Place struct {
+	Sequence int64
+	Offset   string // empty: before the first event that was read
+	Time     int64  // when the hub took the event, in Unix ns, if it is known
+}
+
+// Add has h hold the place before an event, in any order. before is that of the event before.
+func (hs *Holds) Add(h *Hold, before Place, enqueued int64) {
+	h.before = before
+	h.enqueued = enqueued
+	hs.all.add(h)
+}
+
+// Release ends what h holds, if it does.
+func (hs *Holds) Release(h *Hold) {
+	if h.index > 0 {
+		hs.all.remove(h)
+	}
+}
+
+// Len returns how many there are.
+func (hs *Holds) Len() int { return hs.all.Len() }
+
+// First returns the place before the first event that is not settled, and when the hub took that event, in Unix µs.
+// Both are zero if there is none.
+func (hs *Holds) First() (before Place, enqueued int64) {
+	if hs.all.Len() == 0 {
+		return Place{}, 0
+	}
+	first := hs.all.first()
+	return first.before, first.enqueued
+}
+
+func (h *Hold) slot() *int32 { return &h.index }
+
+func (h *Hold) less(than *Hold) bool { return h.before.Sequence < than.before.Sequence }

@@ -78,16 +78,16 @@ func (r Reply) And(other Reply) Reply {
 
 // direct brings about to the receiver: it asks the gate, again while somebody else holds the key, and sends it if it may.
 func (q *queue) direct(ctx context.Context, about *Alert) Reply {
-	d := &delivery{subject: about.Key}
+	d := &delivery{q: q, subject: about.Key}
 	d.start(&about.Reading)
 	sending, stats := q.box.sending, q.box.dispatcher.config.Stats
 	for {
-		a := attempt{q: q, d: d}
-		a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
+		a := attempt{d: d}
+		a.claim, a.result, a.err = d.gate().Claim(sending, d.request(&d.head))
 		if a.claim == nil {
 			stats.Outcomes[a.result.Outcome].Add(1)
 		} else {
-			a.alert = q.message(d, a.claim.Grant)
+			a.alert = d.message(a.claim.Grant)
 			m := message{to: q.to, began: q.to.dispatcher.now(), claimed: []*attempt{&a}}
 			a.settle(a.answer(m.send()))
 		}
@@ -95,13 +95,13 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 		switch a.result.Outcome {
 		case throttle.Throttled:
 			stats.Suppressed.Add(1)
-			q.suppressedHead(d)
+			d.suppressedHead()
 			return Reply{}
 
 		case throttle.Busy:
 			wait := min(time.Until(a.result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain))
 			if !backoff.Sleep(ctx, wait) {
-				return Reply{Reason: WaitClaim.String(), Detail: q.waitText(WaitClaim)}
+				return Reply{Reason: WaitClaim.String(), Detail: q.to.waitText(WaitClaim)}
 			}
 
 			if about.covered(q.to.index) { // by what another caller has sent meanwhile
@@ -110,7 +110,7 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			}
 
 		case throttle.Unavailable:
-			text := q.waitText(WaitStore)
+			text := q.to.waitText(WaitStore)
 			q.to.dispatcher.Warn(q.box.account.Logger, text, a.err)
 			return Reply{Reason: WaitStore.String(), Detail: text}
 
@@ -126,12 +126,12 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 				return Reply{Reason: WaitDeadLetter.String(), Detail: detail}
 			}
 
-			q.gate(d).Refused(d.subject.About) // within the window it needs no other
+			d.gate().Refused(d.subject.About) // within the window it needs no other
 			return Reply{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 
 		default:
 			if a.result.Outcome == throttle.Unconfirmed { // the alert is delivered even if the window is never recorded
-				_ = q.gate(d).Confirm(ctx, a.result)
+				_ = d.gate().Confirm(ctx, a.result)
 			}
 			return Reply{Alerted: true}
 		}

@@ -103,25 +103,23 @@ type Alarm struct {
 // Quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a
 // window.
 func (a *Alarm) Quiet(receiver int) bool {
-	if a == nil {
-		return false
-	}
-
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if receiver >= len(a.remindAt) {
-		return false
-	}
-
-	now, due := time.Now(), a.remindAt[receiver]
+	now, due := time.Now(), a.dueAt(receiver)
 	return now.Before(due) && now.Round(0).Before(due.Round(0))
 }
 
-// dueAt returns when something is due about a to a receiver that is Quiet.
-func (a *Alarm) dueAt(receiver int) time.Time {
+// dueAt returns when something is due about a to a receiver; zero if that has not been set.
+func (a *Alarm) dueAt(receiver int) (at time.Time) {
+	if a == nil {
+		return at
+	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.remindAt[receiver]
+	if receiver < len(a.remindAt) {
+		at = a.remindAt[receiver]
+	}
+
+	return at
 }
 
 // wait sets when something is due about a to a receiver.
@@ -282,12 +280,12 @@ type Details interface {
 // id returns the id of the notice that d would send about a reading. It is the same in every
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
-func (q *queue) id(d *delivery, r *Reading) string {
+func (d *delivery) id(r *Reading) string {
 	if d.notice != nil && d.notice.Incident != nil {
 		return d.notice.Incident.id()
 	}
 
-	id := q.box.account.IDs
+	id := d.q.box.account.IDs
 	if a := r.more().Arrival; a != nil && a.ID != "" {
 		id += a.ID
 	} else {
@@ -369,10 +367,10 @@ func WindowOf(a notify.Alert) sensor.ID {
 func (d *delivery) endedWithRule() bool { return d.notice.recovers() && d.notice.RaisedAt > 0 }
 
 // request returns the request to the gate for a notice about one of d's readings.
-func (q *queue) request(d *delivery, about *Reading) throttle.Request {
-	r := Request(d.subject, d.notice, about, q.box.account.Log)
+func (d *delivery) request(about *Reading) throttle.Request {
+	r := Request(d.subject, d.notice, about, d.q.box.account.Log)
 	if r.ID == "" { // that of a letter stays
-		r.ID = q.id(d, about)
+		r.ID = d.id(about)
 	}
 
 	return r
@@ -427,7 +425,8 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 }
 
 // message returns the notice about d's head under g.
-func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
+func (d *delivery) message(g throttle.Grant) notify.Alert {
+	q := d.q
 	a := d.subject.Topic.Message
 	letter := d.notice != nil && d.notice.Letter != nil
 	if letter {
@@ -460,8 +459,8 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Sequence = head.Sequence
 	a.Log = Request(d.subject, d.notice, head, q.box.account.Log).Log
 	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
-	a.Remember = q.gate(d).Remember()
-	a.Suppressed = q.gate(d).Count(d.subject.About)
+	a.Remember = d.gate().Remember()
+	a.Suppressed = d.gate().Count(d.subject.About)
 	a.Test = notify.IsTest(a.Device)
 
 	if d.notice != nil {

@@ -173,8 +173,9 @@ func (o *Outbox) Close() {
 		q.closed = true
 		r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 		for s := range states {
-			for q.lines[s].Len() > 0 {
-				dropped = append(dropped, q.take(s))
+			for d := q.lines[s].first(); d != nil; d = q.lines[s].first() {
+				d.move(attempting, WaitAttempt, 0)
+				dropped = append(dropped, d)
 			}
 		}
 		r.dispatch()
@@ -224,11 +225,11 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 			d := q.begin(a.Key, &a.Reading, nil)
 			d.reminder = a.Reminder
 			o.held.Add(&d.held, a.Before, a.Reading.Enqueued)
-			q.enqueue(d)
+			d.await(ready, WaitTurn, 0)
 			continue
 		}
 
-		q.join(d, a)
+		d.join(a)
 		o.dispatcher.config.Stats.Suppressed.Add(1)
 	}
 }
@@ -245,7 +246,7 @@ func (o *Outbox) Give(key Key, n *Notice) {
 		case q.deliveries[key] != nil:
 			q.later[key] = n
 		default:
-			q.enqueue(q.begin(key, &n.Reading, n))
+			q.begin(key, &n.Reading, n).await(ready, WaitTurn, 0)
 		}
 	}
 }
@@ -263,8 +264,8 @@ func (o *Outbox) Withdraw(key Key, n *Notice) {
 		}
 
 		d := q.deliveries[key]
-		if d != nil && d.notice == n && q.withdraw(d) {
-			q.replace(d, throttle.Unneeded.String())
+		if d != nil && d.notice == n && d.withdraw() {
+			d.replace(throttle.Unneeded.String())
 		}
 	}
 }
@@ -275,7 +276,7 @@ func (o *Outbox) Ask() {
 		q.to.mu.Lock()
 		waiting := slices.DeleteFunc(slices.Clone(q.lines[pausing].all), func(d *delivery) bool { return d.wait != WaitOwner })
 		for _, d := range waiting {
-			q.move(d, ready, WaitTurn, 0)
+			d.move(ready, WaitTurn, 0)
 		}
 		q.to.dispatch()
 		q.to.mu.Unlock()
@@ -345,7 +346,7 @@ func (o *Outbox) States(keys []Key) (all []State) {
 	for _, q := range o.queues {
 		for _, key := range keys {
 			if d := q.deliveries[key]; d != nil {
-				all = append(all, q.state(d))
+				all = append(all, d.report())
 			}
 		}
 	}

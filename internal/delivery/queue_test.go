@@ -95,8 +95,8 @@ func TestWhatIsDueLater(t *testing.T) {
 	if d.notice != nil || o.Len() != 1 {
 		t.Fatalf("%d deliveries, the first about %+v", o.Len(), d.notice)
 	}
-	q.withdraw(d)
-	q.settle(d, coversAll, "sent")
+	d.withdraw()
+	d.settle(coversAll, "sent")
 	if d = q.deliveries[key]; d == nil || d.notice != then {
 		t.Errorf("after the alert comes %+v", d)
 	}
@@ -112,7 +112,7 @@ func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
 	q.to.to.Limits.Forgets = true
 	open, over := Key{sensor.Of("oven"), topic}, Key{sensor.Of("kiln"), topic}
 	took := func(key Key, a notify.Alert) {
-		(&attempt{q: q, d: &delivery{subject: key}, alert: a}).answer(nil)
+		(&attempt{d: &delivery{q: q, subject: key}, alert: a}).answer(nil)
 	}
 	took(open, notify.Alert{Since: time.Now()})
 	took(over, notify.Alert{Since: time.Now()})

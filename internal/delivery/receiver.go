@@ -52,11 +52,9 @@ type receiver struct {
 // The caller holds r.mu.
 func (r *receiver) dispatch() {
 	now := r.dispatcher.now()
-	for _, q := range r.queues {
-		for _, s := range [...]state{pausing, awaitsWindow} {
-			for q.isDue(s, now) {
-				q.move(q.lines[s].first(), ready, WaitTurn, 0)
-			}
+	for _, s := range [...]state{pausing, awaitsWindow} {
+		for d := r.first(s); d != nil && d.key <= int64(now); d = r.first(s) {
+			d.move(ready, WaitTurn, 0)
 		}
 	}
 
@@ -64,14 +62,25 @@ func (r *receiver) dispatch() {
 	}
 
 	r.look(now)
+	// What has waited for too long is given up, whatever it waits for and whether or not it was ever tried. What is too old
+	// is an estimate, from the store's clock when the store last answered and our monotonic clock since: the store is asked
+	// before a dead letter is written.
 	//planted:age-asked-while-probed if now-r.looked >= lookEvery && r.breaker.probed()
 	if now-r.looked >= lookEvery {
-		r.expire(now)
+		r.looked = now
+		oldest := r.clock.Add(now - r.clockAt - r.dispatcher.config.GiveUp).UnixMicro() // by the hub's clock; long ago if that is not known
+		for _, q := range r.queues {
+			for _, d := range q.toSend() {
+				if d.since <= oldest {
+					d.giveUp(tooOld, now)
+				}
+			}
+		}
 	}
 
 	for _, q := range r.queues { // where too many wait, the oldest of those that matter least are given up
 		for q.waiting() > r.dispatcher.MaxWaiting {
-			q.giveUp(q.least(), tooMany, now)
+			q.least().giveUp(tooMany, now)
 		}
 	}
 
@@ -83,9 +92,11 @@ func (r *receiver) dispatch() {
 
 // look has the shortfall know whether a delivery waits for the receiver, and not for the store.
 func (r *receiver) look(now time.Duration) {
-	waits := !r.store.probed() && (r.trying > 0 || slices.ContainsFunc(r.queues, (*queue).mayGo))
-	r.shortfall.look(now, waits, r.pace.Stuck())
+	r.shortfall.look(now, !r.store.probed() && (r.trying > 0 || r.wants()), r.pace.Stuck())
 }
+
+// wants reports whether a delivery waits for its turn, or to be tried again in it.
+func (r *receiver) wants() bool { return r.first(ready) != nil || r.first(awaitsReceiver) != nil }
 
 // startLetter starts an attempt about the next dead letter, if one is due and one more may be written.
 func (r *receiver) startLetter(now time.Duration) bool {
@@ -93,25 +104,26 @@ func (r *receiver) startLetter(now time.Duration) bool {
 		return false
 	}
 
-	q := r.first(givenUp)
-	if q == nil || !q.isDue(givenUp, now) {
+	d := r.first(givenUp)
+	if d == nil || d.key > int64(now) {
 		return false
 	}
 
 	r.writing++
+	q := d.q
 	q.writing++
-	d := q.take(givenUp)
+	d.move(attempting, WaitAttempt, 0)
 	compose := d.dead.letter == nil
 	probe := compose && r.store.probed()
 	r.probing = r.probing || probe
 
 	q.box.work.Go(func() {
 		if compose { // and write it, unless a window suppresses the alert already
-			a := attempt{q: q, d: d, probe: probe}
+			a := attempt{d: d, probe: probe}
 			a.claimKey()
 			a.finish()
 		} else {
-			q.follow(d, q.writeLetter(d))
+			d.follow(d.writeLetter())
 		}
 
 		r.mu.Lock()
@@ -130,24 +142,24 @@ func (r *receiver) start(now time.Duration) bool {
 		return false
 	}
 
-	q, from := r.next(now)
-	if q == nil || !r.hasTurn(q, now) {
+	d := r.next(now)
+	if d == nil || !r.hasTurn(d.q, now) {
 		return false
 	}
 
 	// Some deliveries go by themselves, and so does a probe.
 	m := &message{to: r, began: now}
 	probe := r.probed()
-	for q != nil {
-		d := q.take(from)
+	for d != nil {
+		d.move(attempting, WaitAttempt, 0)
 		r.gone = max(r.gone, d.number)
-		m.attempts = append(m.attempts, attempt{q: q, d: d, message: m, probe: probe})
-		q.box.work.Add(1)
+		m.attempts = append(m.attempts, attempt{d: d, message: m, probe: probe})
+		d.q.box.work.Add(1)
 		if probe || d.sendAlone || len(m.attempts) >= r.to.Limits.Batch {
 			break
 		}
 
-		if q, from = r.next(now); q != nil && q.lines[from].first().sendAlone {
+		if d = r.next(now); d != nil && d.sendAlone {
 			break
 		}
 	}
@@ -195,7 +207,7 @@ func (r *receiver) places() int {
 // attempt may be under way.
 func (r *receiver) probed() bool { return r.breaker.probed() || r.store.probed() }
 
-// next returns the queue and the state of the delivery to attempt now; no queue if there is none.
+// next returns the delivery to attempt now, nil if there is none.
 //
 // This is where it is said whose turn it is: that of the delivery with the lowest turn, which is its number and, for
 // its class, so many times worth. It gets its number when it begins to wait, and keeps it until it is sent, or refused
@@ -207,22 +219,22 @@ func (r *receiver) probed() bool { return r.breaker.probed() || r.store.probed()
 // another of its owner.
 //
 // While the receiver or the store seems to be down only probes go: see breaker.
-func (r *receiver) next(now time.Duration) (*queue, state) {
+func (r *receiver) next(now time.Duration) *delivery {
 	probed := r.probed()
 	//planted:probes-go-together if probed && now < r.nextProbe()
 	if probed && (r.probing || now < r.nextProbe()) {
-		return nil, 0
+		return nil
 	}
 
 	fresh, again := r.first(ready), r.first(awaitsReceiver)
 	switch {
-	case again == nil || !again.isDue(awaitsReceiver, now):
-		return fresh, ready
-	case fresh != nil && (probed || fresh.lines[ready].first().turn() <= again.lines[awaitsReceiver].first().turn()):
-		return fresh, ready
+	case again == nil || again.key > int64(now):
+		return fresh
+	case fresh != nil && (probed || fresh.turn() <= again.turn()):
+		return fresh
 	}
 
-	return again, awaitsReceiver
+	return again
 }
 
 // nextProbe returns the earliest time of the next probe: with an alert that has not failed, if there is one.
@@ -233,11 +245,11 @@ func (r *receiver) nextProbe() time.Duration {
 	return max(r.breaker.next, r.store.next)
 }
 
-// first returns the queue with the first delivery of a state, nil if there is none.
-func (r *receiver) first(s state) (first *queue) {
+// first returns the first delivery of a state, nil if there is none.
+func (r *receiver) first(s state) (first *delivery) {
 	for _, q := range r.queues {
-		if q.lines[s].Len() > 0 && (first == nil || q.lines[s].first().key < first.lines[s].first().key) {
-			first = q
+		if d := q.lines[s].first(); d != nil && (first == nil || d.key < first.key) {
+			first = d
 		}
 	}
 
@@ -252,25 +264,6 @@ func (r *receiver) storeTime() (int64, bool) {
 	return r.clock.Add(r.dispatcher.now() - r.clockAt).UnixMicro(), !r.clock.IsZero()
 }
 
-// expire gives up what has waited for too long, whatever it waits for and whether or not it was ever tried, and notes
-// that it has looked. What is too old is an estimate, from the store's clock when the store last answered and our
-// monotonic clock since: the store is asked before a dead letter is written.
-func (r *receiver) expire(now time.Duration) {
-	r.looked = now
-	if r.clock.IsZero() {
-		return
-	}
-
-	oldest := r.clock.Add(now - r.clockAt - r.dispatcher.config.GiveUp).UnixMicro() // by the hub's clock
-	for _, q := range r.queues {
-		for _, d := range q.toSend() {
-			if d.since <= oldest {
-				q.giveUp(d, tooOld, now)
-			}
-		}
-	}
-}
-
 // setTimer sets the timer for the next time at which dispatch may have something to do, if there is one. It may call in
 // vain. A delivery that is due already waits for an attempt to end, which calls dispatch too.
 func (r *receiver) setTimer(now time.Duration) {
@@ -282,8 +275,8 @@ func (r *receiver) setTimer(now time.Duration) {
 	}
 
 	for _, s := range [...]state{pausing, awaitsWindow, awaitsReceiver, givenUp} {
-		if q := r.first(s); q != nil {
-			at(time.Duration(q.lines[s].first().key))
+		if d := r.first(s); d != nil {
+			at(time.Duration(d.key))
 		}
 	}
 
@@ -328,9 +321,8 @@ func (r *receiver) askAgain() {
 	now := r.dispatcher.now()
 	r.pace.Retry(now)
 	r.breaker.next, r.breaker.nextNew = min(r.breaker.next, now), min(r.breaker.nextNew, now)
-	if q := r.first(awaitsReceiver); q != nil {
-		d := q.lines[awaitsReceiver].first()
-		q.move(d, awaitsReceiver, d.wait, min(d.key, int64(now)))
+	if d := r.first(awaitsReceiver); d != nil {
+		d.move(awaitsReceiver, d.wait, min(d.key, int64(now)))
 	}
 
 	r.dispatch()

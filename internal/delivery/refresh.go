@@ -89,7 +89,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	for _, a := range open {
 		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
-			d := &delivery{subject: a.Key, notice: &Notice{Part: throttle.Silence, Incident: a.Incident}} // which is no recovery
+			d := &delivery{q: q, subject: a.Key, notice: &Notice{Part: throttle.Silence, Incident: a.Incident}} // which is no recovery
 			d.start(&a.Reading)
 			q.deliveries[a.Key] = d
 			held = append(held, d)
@@ -100,7 +100,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	alerts := q.confirmed(ctx, held, may)
 
 	//planted:posted-after-recovery box.mu.Lock()
-	//planted:posted-after-recovery for _, d := range held { q.replace(d, OutcomeUnsettled) }
+	//planted:posted-after-recovery for _, d := range held { d.replace(OutcomeUnsettled) }
 	//planted:posted-after-recovery held = nil
 	//planted:posted-after-recovery box.mu.Unlock()
 	//planted:posted-after-recovery r.release(began, false, nil)
@@ -121,7 +121,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	defer box.mu.Unlock()
 	for _, d := range held {
-		q.replace(d, OutcomeUnsettled)
+		d.replace(OutcomeUnsettled)
 	}
 
 	return err
@@ -138,7 +138,7 @@ func (q *queue) confirmed(
 
 	var mu sync.Mutex
 	inParallel(len(all), func(i int) {
-		if a, ok := q.lastTaken(ctx, all[i]); ok && may(ctx, all[i].subject) == nil {
+		if a, ok := all[i].lastTaken(ctx); ok && may(ctx, all[i].subject) == nil {
 			mu.Lock()
 			defer mu.Unlock()
 			a.Refresh = true
@@ -155,7 +155,8 @@ func (q *queue) confirmed(
 
 // lastTaken returns the last alert about d's alarm that the receiver took, if no recovery was tried since; false if there
 // is none. Of an alert that another owner sent, the gate's record says whether there was one.
-func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool) {
+func (d *delivery) lastTaken(ctx context.Context) (notify.Alert, bool) {
+	q := d.q
 	q.box.mu.Lock()
 	a, known := q.taken[d.subject]
 	q.box.mu.Unlock()
@@ -163,7 +164,7 @@ func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool)
 		return a, true
 	}
 
-	s, err := q.gate(d).Inspect(ctx, d.subject.About)
+	s, err := d.gate().Inspect(ctx, d.subject.About)
 	if err != nil || !s.Notified || s.Unresolved || s.Phase == throttle.Sending {
 		return notify.Alert{}, false
 	}
@@ -172,8 +173,8 @@ func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool)
 		return notify.Alert{}, false
 	}
 
-	id := cmp.Or(s.AlertID, q.request(d, &d.head).ID)
-	a = q.message(d, throttle.Grant{ID: id, Token: s.Token, Now: s.Now})
+	id := cmp.Or(s.AlertID, d.request(&d.head).ID)
+	a = d.message(throttle.Grant{ID: id, Token: s.Token, Now: s.Now})
 
 	return a, true
 }
@@ -186,7 +187,7 @@ func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error)
 		now, isFree := r.dispatcher.now(), false
 		if o, down := r.outage(); down || r.probed() {
 			err = cmp.Or(o.last, errDown)
-		} else if r.messages < r.places() && r.pace.Next() <= now && !slices.ContainsFunc(r.queues, (*queue).mayGo) {
+		} else if r.messages < r.places() && r.pace.Next() <= now && !r.wants() {
 			isFree = true
 			r.messages++
 			r.pace.Begin(now)

@@ -102,15 +102,16 @@ type ReceiverState struct {
 	Waiting int           // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
 }
 
-// state returns the state of d. The caller holds box.mu.
-func (q *queue) state(d *delivery) State {
+// report returns the state of d, which waits for the store or the receiver if everything does. The caller holds box.mu.
+func (d *delivery) report() State {
+	r := d.q.to
 	state := State{
-		Receiver:  q.to.to.Name,
+		Receiver:  r.to.Name,
 		Sensor:    d.subject.About.Name,
 		Rule:      d.subject.Topic.Message.Rule,
 		Level:     d.subject.Topic.Message.Level,
 		Recovery:  d.notice.recovers(),
-		Partition: q.box.account.Name,
+		Partition: d.q.box.account.Name,
 		Since:     fromMicros(d.head.Enqueued),
 		Value:     d.head.Value,
 		Joined:    int64(d.joined),
@@ -120,46 +121,32 @@ func (q *queue) state(d *delivery) State {
 		state.Since = fromMicros(d.held.enqueued)
 	}
 
-	q.to.mu.Lock()
-	defer q.to.mu.Unlock()
-	state.Waits = q.condition(d)
-
-	return state
-}
-
-// condition returns what d waits for: the store or the receiver, if everything waits for that. The caller holds to.mu.
-func (q *queue) condition(d *delivery) Condition {
-	r := q.to
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	down, isDown := r.outage()
-	c := Condition{For: d.wait, Since: r.dispatcher.started.Add(d.from)}
+	started := r.dispatcher.started
+	c := Condition{For: d.wait, Since: started.Add(d.from)}
 	if d.state != attempting && d.state != ready {
-		c.Next = r.dispatcher.started.Add(time.Duration(d.key))
+		c.Next = started.Add(time.Duration(d.key))
 	}
 
 	switch {
 	case r.store.probed():
-		c.For = WaitStore
-		c.Next = r.nextAttempt()
-		c.Since = r.dispatcher.started.Add(r.store.since)
+		c.For, c.Since, c.Next = WaitStore, started.Add(r.store.since), r.nextAttempt()
 	case d.state == givenUp:
 	case isDown && down.fault != ReceiverRejects: // d waits for r to work again, rather than for its own turn
-		c.For = WaitReceiver
-		c.Next = r.nextAttempt()
-		c.Since = r.dispatcher.started.Add(down.since)
+		c.For, c.Since, c.Next = WaitReceiver, started.Add(down.since), r.nextAttempt()
 	}
 
-	c.Text = q.text(c.For)
+	c.Text = r.text(c.For)
+	state.Waits = c
 
-	return c
+	return state
 }
 
 // NextReminders returns when each receiver that got the alarm, of a topic with this Repeat, gets it again. The alarm may
 // be nil.
 func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition) {
-	if a == nil {
-		return nil
-	}
-
 	for i, q := range o.queues {
 		if !a.Quiet(i) {
 			continue
@@ -178,19 +165,19 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 	return all
 }
 
-// waitText is text, for a caller that does not hold to.mu.
-func (q *queue) waitText(w Wait) string {
-	q.to.mu.Lock()
-	defer q.to.mu.Unlock()
-	return q.text(w)
+// waitText is text, for a caller that does not hold r.mu.
+func (r *receiver) waitText(w Wait) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text(w)
 }
 
-// text returns for people that a delivery waits for w. The caller holds to.mu.
-func (q *queue) text(w Wait) string {
-	name, failure := q.to.to.Name, ""
-	down, _ := q.to.outage()
-	if q.to.failure != nil {
-		failure = fmt.Sprintf(" (%v)", q.to.failure)
+// text returns for people that a delivery waits for w. The caller holds r.mu.
+func (r *receiver) text(w Wait) string {
+	name, failure := r.to.Name, ""
+	down, _ := r.outage()
+	if r.failure != nil {
+		failure = fmt.Sprintf(" (%v)", r.failure)
 	}
 
 	return map[Wait]string{

@@ -84,7 +84,7 @@ func (m *together) send(t *testing.T, n int, timeout time.Duration, answer func(
 		q := box.queues[0]
 		d := q.begin(Key{sensor.Of(fmt.Sprint(i)), topic}, &Reading{Enqueued: time.Now().UnixMicro()}, nil)
 		box.work.Add(1)
-		sent.attempts = append(sent.attempts, attempt{q: q, d: d, message: sent})
+		sent.attempts = append(sent.attempts, attempt{d: d, message: sent})
 	}
 
 	r.messages, r.trying = 2, n // one is always under way, so that what is late does not go again
@@ -93,7 +93,7 @@ func (m *together) send(t *testing.T, n int, timeout time.Duration, answer func(
 		t.Errorf("%d have not ended, %d are tried, %d messages", sent.left, r.trying, r.messages)
 	}
 	for _, a := range sent.attempts {
-		a.q.box.Wait()
+		a.d.q.box.Wait()
 		if errors.Is(a.barred, errLate) {
 			m.late++
 			if a.d.state != ready {

@@ -46,7 +46,8 @@ func TestNobodyWaitsForEver(t *testing.T) {
 				}
 			}
 			w.most = int64(d.class())*worth + int64(w.others) + 2
-			q.move(d, ready, WaitTurn, 0)
+			d.q = q
+			d.move(ready, WaitTurn, 0)
 			waiting = append(waiting, w)
 		}
 		take := func(i int) *waiter {
@@ -86,11 +87,12 @@ func TestNobodyWaitsForEver(t *testing.T) {
 					}
 				}
 			default:
-				q, from := r.next(time.Second)
-				if q == nil {
+				d := r.next(time.Second)
+				if d == nil {
 					break
 				}
-				d := q.take(from)
+				q := d.q
+				d.move(attempting, WaitAttempt, 0)
 				r.gone = max(r.gone, d.number)
 				var gone *waiter
 				for i, w := range waiting {
