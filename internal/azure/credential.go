@@ -103,7 +103,7 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 		}
 
 		now := time.Now()
-		valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
+		valid := now.Before(t.ExpiresOn.Add(-expiryMargin))
 		// from then on it should be replaced although it may still be valid
 		refresh := cmp.Or(t.RefreshOn, t.ExpiresOn.Add(-refreshBefore))
 		due := !valid || !now.Before(refresh)
@@ -184,19 +184,15 @@ func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	t.fetched = nil
 }
 
-// resource returns the service that a token is for.
-func resource(r policy.TokenRequestOptions) string {
-	return strings.TrimRight(strings.TrimSuffix(strings.Join(r.Scopes, " "), "/.default"), "/")
-}
-
 // ErrNoToken means that an Azure identity has given no token.
 var ErrNoToken = errors.New("no token")
 
 // noToken returns the Failure of whoever needs a token, that is ErrNoToken: for which service there is none, which
 // identities were tried, and what to do. ended is the error of the context that ended the wait, or nil.
 func noToken(r policy.TokenRequestOptions, why string, ended error) error {
+	service := strings.TrimRight(strings.TrimSuffix(strings.Join(r.Scopes, " "), "/.default"), "/")
 	return &lease.Failure{
-		Text:   "no token for " + resource(r) + why,
+		Text:   "no token for " + service + why,
 		Err:    errors.Join(ErrNoToken, ended),
 		Cause:  lease.Refused,
 		Status: http.StatusUnauthorized,
@@ -237,7 +233,9 @@ func summarize(text string) string {
 		case strings.TrimSpace(attempt) == "":
 
 		case !strings.HasPrefix(attempt, "\t") || len(tried) == 0:
-			tried = append(tried, triedIdentity(attempt))
+			end := strings.IndexAny(attempt+":", ": ")
+			name := brief(attempt[:end])
+			tried = append(tried, cmp.Or(identities[name], name)+": "+brief(strings.TrimLeft(attempt[end:], ": ")))
 
 		case detail != nil: // the answer that one got
 			advice = refusedIdentity
@@ -246,14 +244,6 @@ func summarize(text string) string {
 	}
 
 	return "tried " + strings.Join(tried, "; ") + ". To fix: " + advice
-}
-
-// triedIdentity returns the readable name of the identity in the line of one attempt, and why it failed.
-func triedIdentity(attempt string) string {
-	end := strings.IndexAny(attempt+":", ": ")
-	name := brief(attempt[:end])
-
-	return cmp.Or(identities[name], name) + ": " + brief(strings.TrimLeft(attempt[end:], ": "))
 }
 
 // answered finds the essential parts of a response, which azidentity prints in full.

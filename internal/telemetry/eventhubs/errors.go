@@ -40,11 +40,6 @@ func condition(err error) string {
 	return ""
 }
 
-// noToken reports whether the identity has none.
-func noToken(err error) bool {
-	return errors.Is(err, azure.ErrNoToken)
-}
-
 // status returns the status that the hub answered a request with; 0 if it did not.
 func status(err error) int {
 	var answer *statusError
@@ -86,7 +81,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	case azure.Advice(azure.EventHubs, code, condition(err)) != "":
 		meaning += " " + azure.Advice(azure.EventHubs, code, condition(err))
 
-	case !noToken(err):
+	case !errors.Is(err, azure.ErrNoToken):
 		const named = "its name in Endpoint or EVENTHUB_NAMESPACE"
 		if why := s.config.Transport.Explain(ctx, s.address(at.namespace), named, err); why != nil {
 			return why

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/backoff"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
@@ -264,13 +265,19 @@ func (s *Source) fault(before telemetry.Fault, at endpoint, err error) telemetry
 	return telemetry.Fault{
 		Since:   cmp.Or(before.Since, time.Now()),
 		Err:     s.explain(context.Background(), at, err),
-		Refused: unauthorized(err) || noToken(err),
+		Refused: unauthorized(err) || errors.Is(err, azure.ErrNoToken),
 	}
 }
 
 // Close closes the connection for questions. Call it after Run has returned, when
 // there are no more calls of other methods.
-func (s *Source) Close() { s.questions.close() }
+func (s *Source) Close() {
+	q := s.questions
+	q.end()
+	q.running.Wait()
+	q.hangUp()
+	q.connections.running.Wait()
+}
 
 const (
 	startMin = 500 * time.Millisecond

@@ -156,14 +156,6 @@ func newQuestions(s *Source) *questions {
 	return q
 }
 
-// close closes the connection, once nobody asks any more.
-func (q *questions) close() {
-	q.end()
-	q.running.Wait()
-	q.hangUp()
-	q.connections.running.Wait()
-}
-
 // put returns a question: one that was asked after since and answered, one that was not sent yet, or a new one.
 func (q *questions) put(u urgency, about string, since time.Time) *question {
 	at := q.source.endpoint()

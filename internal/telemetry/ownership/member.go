@@ -69,9 +69,8 @@ type Member struct {
 
 	// Used by Run alone.
 	warned time.Time
-	listed time.Time            // when the last successful listing began
-	pause  time.Duration        // from then to the next one
-	seen   string               // what that listing showed
+	pause  time.Duration        // from the last listing to the next one
+	seen   string               // what the last listing showed
 	moved  time.Time            // when a listing last showed a move
 	since  map[string]time.Time // when which heartbeat was first seen
 
@@ -79,7 +78,7 @@ type Member struct {
 	partitions []string // sorted
 	held       map[string]bool
 	share      int             // of partitions, by the last listing
-	published  time.Time       // when the listing of held began
+	listed     time.Time       // when the last successful listing began, which held is by; written by Run alone
 	live       map[string]bool // replicas, by that listing
 	alive      time.Time       // when the last successful heartbeat began
 	unbeaten   error           // why the last heartbeat failed; nil if it did not
@@ -119,7 +118,7 @@ func (m *Member) Owned() map[string]bool {
 func (m *Member) Holds(partition string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !since.IsZero() && !m.published.After(since) {
+	if !since.IsZero() && !m.listed.After(since) {
 		signal(m.wanted) // an interval after the last listing began, or now
 		return false
 	}
@@ -301,8 +300,6 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	if elapsed(m.listed) > m.pause+m.Interval+m.slack() {
 		m.since = nil // this machine or process was suspended
 	}
-
-	m.listed = began
 
 	view := m.interpret(listed)
 	m.publish(view, began)
@@ -525,7 +522,7 @@ func (m *Member) publish(v view, began time.Time) {
 
 	members := max(1, len(v.sharing))
 	m.share = (len(m.partitions) + members - 1) / members
-	m.published, m.live = began, v.live
+	m.listed, m.live = began, v.live
 	m.Recheck()
 }
 

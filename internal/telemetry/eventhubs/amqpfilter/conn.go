@@ -263,10 +263,17 @@ func (c *Conn) transfer(s *session, f []byte) error {
 	case more:
 		s.keep(payload)
 	case len(s.partial) == 0:
-		c.hold(s, head, payload)
+		c.hold(s, head, len(payload))
+		s.messages = s.messages.add(payload)
 	default:
 		s.keep(payload)
-		c.holdPartial(s, head)
+		c.hold(s, head, len(s.partial))
+		if len(s.messages) == 0 { // it is large, and not copied if it is the first
+			s.messages, s.partial = s.partial, s.messages
+		} else {
+			s.messages = append(s.messages, s.partial...)
+		}
+		s.drop()
 	}
 
 	return nil
@@ -298,26 +305,9 @@ func (c *Conn) pass(head, payload []byte) {
 	binary.BigEndian.PutUint32(c.out[start:], uint32(len(c.out)-start))
 }
 
-// hold adds a message to those for which the library gets one. head is the transfer that it came with.
-func (c *Conn) hold(s *session, head, message []byte) {
-	c.holds(s, head, len(message))
-	s.messages = s.messages.add(message)
-}
-
-// holdPartial is hold for the message that has come in several frames. It is large, and not copied if it is the first.
-func (c *Conn) holdPartial(s *session, head []byte) {
-	c.holds(s, head, len(s.partial))
-	if len(s.messages) == 0 {
-		s.messages, s.partial = s.partial, s.messages
-	} else {
-		s.messages = append(s.messages, s.partial...)
-	}
-
-	s.drop()
-}
-
-// holds notes that s has a message more, of so many bytes.
-func (c *Conn) holds(s *session, head []byte, size int) {
+// hold notes that s is about to have a message more, of so many bytes, of those for which the library gets one. head is the
+// transfer that it came with.
+func (c *Conn) hold(s *session, head []byte, size int) {
 	if len(s.messages) == 0 {
 		s.head = head
 		c.held = append(c.held, s)
