@@ -397,7 +397,7 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 	case n != nil && n.Incident != nil:
 		r.Log, r.Sequence, r.Element = "", 0, 0
 		r.Incident = n.Incident.About.ID
-		r.Repeat = key.Topic.Repeat
+		r.Repeat = cmp.Or(key.Topic.Repeat, key.Topic.Message.Window)
 	case n != nil:
 		r.Log, r.Part = n.Log, n.Part
 		r.At = fromMicros0(n.RaisedAt)

@@ -285,3 +285,14 @@ func TestRequestOfWhatIsShared(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// An alert covers its incident for the rule's repeat, and without one for a window.
+func TestRequestAboutAnIncident(t *testing.T) {
+	for repeat, want := range map[time.Duration]time.Duration{0: time.Minute, time.Hour: time.Hour} {
+		topic := &delivery.Topic{Shared: true, Incidents: true, Repeat: repeat, Message: notify.Alert{Window: time.Minute}}
+		n := &delivery.Notice{Incident: &delivery.Incident{About: notify.Incident{ID: "a"}}}
+		if r := delivery.Request(delivery.Key{About: sensor.Of("berlin"), Topic: topic}, n, &delivery.Reading{}, "log/0"); r.Incident != "a" || r.Repeat != want {
+			t.Errorf("repeat %v: %q covered for %v, want %v", repeat, r.Incident, r.Repeat, want)
+		}
+	}
+}

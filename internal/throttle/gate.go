@@ -3,10 +3,14 @@ package throttle
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"alertworker/internal/lease"
 	"alertworker/internal/sensor"
@@ -29,11 +33,6 @@ const (
 	pollHeld    = 250 * time.Millisecond
 	pollUnknown = time.Second
 )
-
-// ClaimTTL is how long a claim holds a key whose send may take sendTimeout.
-func ClaimTTL(sendTimeout time.Duration) time.Duration {
-	return acquireTimeout + sendTimeout + settleTimeout
-}
 
 // A Request asks to alert about one reading of one device, or of one of its sensors.
 type Request struct {
@@ -66,7 +65,7 @@ type Request struct {
 	Recovery bool
 	// Incident, if not empty, is the id of one that the request is about, and Device is what its members share: an alert of
 	// it, or of a Recovery its end. The ID of the alert is Incident, whatever ID says, and that of the end is ID if it begins
-	// with Incident and a slash, else Incident + "/resolved". Readings' places do not count, and an alert covers its incident for Repeat; 0: Config.Window.
+	// with Incident and a slash, else Incident + "/resolved". Readings' places do not count, and an alert covers its incident for Repeat.
 	Incident string
 }
 
@@ -92,15 +91,6 @@ func (r Request) position() position {
 func (r Request) sameAlarm(sent position) bool {
 	//planted:alert-covers-later-alarms if r.Repeat > 0 && sent != (position{}) { return true }
 	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.OpenedBy, Element: r.OpenedByElement}.upTo(sent)
-}
-
-// at returns when the reading was taken by the store's clock, which showed now in
-// a call that began at asked.
-func (r Request) at(now, asked time.Time) time.Time {
-	if r.Arrived.IsZero() {
-		return r.Enqueued
-	}
-	return now.Add(r.Arrived.Sub(asked))
 }
 
 // A Grant permits sending one alert or recovery.
@@ -161,10 +151,6 @@ const (
 	Unneeded
 )
 
-func (o Outcome) String() string {
-	return [...]string{"unavailable", "busy", "failed", "throttled", "sent", "sent_late", "unconfirmed", "unneeded"}[o]
-}
-
 // A Result is the outcome of a Claim that was not made, or of one that was settled.
 type Result struct {
 	Outcome Outcome
@@ -183,8 +169,7 @@ type Result struct {
 
 	// Throttled or Sent: of the incident whose alert was taken last, unless its end may have been since
 	told   string
-	toldAt time.Time     // by the store's clock
-	repeat time.Duration // of the request
+	toldAt time.Time // by the store's clock
 }
 
 // A Window is one in force, by this machine's clocks counted from before the call that has shown it. The zero Window is
@@ -194,45 +179,49 @@ type Window struct {
 	Frees time.Time // not before its key does, which a store with a coarse clock frees late
 }
 
+func (o Outcome) String() string {
+	return [...]string{"unavailable", "busy", "failed", "throttled", "sent", "sent_late", "unconfirmed", "unneeded"}[o]
+}
+
 // Covers reports whether what a Throttled result says covers r, a request for an alert of the
 // same device: its reading was taken before the end of the recorded window, or less than its Repeat after an alert
 // about its alarm, or is not after one whose recovery was sent or whose alert was given up. Of an incident it is covered
 // until its Repeat after the incident's alert, and if it was taken before then.
 func (res Result) Covers(r Request) bool {
-	if r.Incident != "" {
-		until := res.toldUntil(r)
-		return res.Now.Before(until) || r.at(res.Now, res.asked).Before(until)
+	at, until := r.Enqueued, res.repeatsAt(r) // by the store's clock
+	if !r.Arrived.IsZero() {
+		at = res.Now.Add(r.Arrived.Sub(res.asked))
 	}
 
-	at, p := r.at(res.Now, res.asked), r.position()
-	return at.Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered) ||
-		r.sameAlarm(res.sent) && at.Before(res.sentAt.Add(r.Repeat))
+	if r.Incident != "" {
+		return res.Now.Before(until) || at.Before(until)
+	}
+
+	p := r.position()
+	return at.Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered) || at.Before(until)
 }
 
-// toldUntil returns until when the alert of r's incident covers it, by the store's clock; the zero time if it does not.
-func (res Result) toldUntil(r Request) time.Time {
-	//planted:any-incident-covers if res.told == ""
-	if res.told != r.Incident {
-		return time.Time{}
+// repeatsAt returns until when, by the store's clock, the last alert covers the alarm or the incident of r; the zero time if
+// it was about another one.
+func (res Result) repeatsAt(r Request) time.Time {
+	switch {
+	//planted:any-incident-covers case r.Incident != "" && res.told != ""
+	case r.Incident != "" && r.Incident == res.told:
+		return res.toldAt.Add(r.Repeat)
+	case r.sameAlarm(res.sent):
+		return res.sentAt.Add(r.Repeat)
 	}
-	return res.toldAt.Add(cmp.Or(r.Repeat, res.repeat))
+
+	return time.Time{}
 }
 
 // NextReminder returns before when, by this machine's clock, no alert is due about the alarm or the incident of r, a
 // request for an alert of the same device; the zero time if the result does not say.
 func (res Result) NextReminder(r Request) time.Time {
-	until := time.Time{}
-	switch {
-	case r.Incident != "":
-		until = res.toldUntil(r)
-	case r.sameAlarm(res.sent):
-		until = res.sentAt.Add(r.Repeat)
-	}
-
+	until := res.repeatsAt(r)
 	if until.IsZero() {
 		return until
 	}
-
 	return res.asked.Add(until.Sub(res.Now))
 }
 
@@ -262,6 +251,19 @@ type Gate struct {
 	sendTimeout time.Duration
 }
 
+// A Claim holds a key for one send. It is to be settled, once; a claim that is not ends by itself.
+type Claim struct {
+	Grant   Grant
+	request Request
+	lease   lease.Lease
+	note    note
+	asked   time.Time // when the call that made it began
+	taken   time.Time // when the receiver had taken its message
+}
+
+// Of returns the device or sensor that c was claimed for.
+func (c *Claim) Of() sensor.ID { return c.request.Of() }
+
 func New(c Config) *Gate {
 	return &Gate{
 		store:       c.Store,
@@ -273,22 +275,17 @@ func New(c Config) *Gate {
 	}
 }
 
+// ClaimTTL is how long a claim holds a key whose send may take sendTimeout.
+func ClaimTTL(sendTimeout time.Duration) time.Duration {
+	return acquireTimeout + sendTimeout + settleTimeout
+}
+
 // Remember is how long a receiver must remember what it was sent: the window, or a claim if
 // that lasts longer.
 func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTimeout)) }
 
-// A Claim holds a key for one send. It is to be settled, once; a claim that is not ends by itself.
-type Claim struct {
-	Grant   Grant
-	request Request
-	lease   lease.Lease
-	note    note
-	asked   time.Time // when the call that made it began
-	taken   time.Time // when the receiver had taken an alert
-}
-
-// Of returns the device or sensor that c was claimed for.
-func (c *Claim) Of() sensor.ID { return c.request.Of() }
+// errDeclined is how the gate declines to take a key.
+var errDeclined = errors.New("there is nothing to send now")
 
 // Claim claims the key of r's device for one send. Without a claim the result says why, and the error explains
 // Unavailable. Claim never waits for others: see Busy.
@@ -298,22 +295,49 @@ func (c *Claim) Of() sensor.ID { return c.request.Of() }
 // window covered: readings after that of the recovery can alert at once.
 func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 	start := time.Now()
-	r = r.complete(g.window)
-	c, err := g.claim(ctx, start, r)
-	var declined *declinedError
+	ttl := ClaimTTL(g.sendTimeout)
+	var d decision
+	before := ""
+	l, err := g.acquire(ctx, r.Of(), func(prev lease.Record) (string, error) {
+		last := parseNote(prev.Note)
+		before = last.About.Log
+		if d = decide(last, prev, false, r, start); d.Outcome != Sent {
+			return "", errDeclined
+		}
+
+		d.claim.Replica = g.replica
+		d.claim.Proof = (ttl + g.window).Milliseconds()
+
+		return d.claim.String(), nil
+	})
 	var held *lease.HeldError
 	switch {
-	case errors.As(err, &declined):
-		return nil, declined.result, nil
+	case errors.Is(err, errDeclined):
+		if d.Outcome == Busy {
+			d.Retry = time.Now().Add(d.wait)
+		}
+		return nil, d.Result, nil
 	case errors.As(err, &held):
 		return nil, g.refused(start, r, held), nil
 	case err != nil:
 		return nil, Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Of(), err)
 	}
 
-	// A machine that was suspended since start may hold a claim that is long over.
-	if !lease.Ahead(c.lease.Until.Add(-g.sendTimeout - settleTimeout/2)) {
-		g.giveBack(ctx, c, NotTaken)
+	n := parseNote(l.Note) // what is granted: the key may have been asked for again after an answer was lost
+	c := &Claim{request: r, lease: l, note: n, asked: start, Grant: Grant{
+		ID:        n.sends(),
+		Token:     l.Token,
+		Expires:   l.Claimed.Add(ttl),
+		Now:       l.Claimed,
+		Ambiguous: n.Again,
+		Before:    before,
+		SendBy:    l.Until.Add(-settleTimeout / 2),
+		timeout:   g.sendTimeout,
+	}}
+
+	// The store may have been slow, and a machine that was suspended since start may hold a claim that is long over.
+	if !lease.Ahead(l.Until.Add(-g.sendTimeout - settleTimeout/2)) {
+		_, _ = g.Settle(ctx, c, NotTaken)
 		return nil, Result{Outcome: Unavailable, Now: c.Grant.Now}, fmt.Errorf(
 			"claim the window of device %q: the answer took %v, which leaves too little time to send",
 			r.Of(),
@@ -324,104 +348,13 @@ func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 	return c, Result{}, nil
 }
 
-// Settle records what the receiver answered to what was sent under c: the window starts if it took an alert, ends if it
-// took a recovery, and else the key is free again. It does not end with ctx, but by the end of the claim. The
-// error explains Unconfirmed.
-func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, error) {
-	switch {
-	case answer != Taken:
-		g.giveBack(ctx, c, answer)
-		return Result{Outcome: Failed, Now: c.Grant.Now}, nil
-	case c.request.Recovery:
-		return Result{Outcome: g.recordRecovery(ctx, c), Now: c.Grant.Now}, nil
-	}
-
-	c.taken = time.Now()
-	taken := c.Grant.Now.Add(c.taken.Sub(c.asked)) // by the store's clock: not earlier, but for the store's resolution
-	c.note = c.note.afterAlert(c.request, c.Grant.Now, taken)
-	outcome, window, err := g.record(ctx, c)
-	result := Result{Outcome: outcome, Window: window, Now: c.Grant.Now, asked: c.asked, pending: c}
-	if outcome == Sent {
-		result.sent = c.note.Sent
-		result.sentAt = time.UnixMilli(c.note.SentAt)
-		result.told = c.note.Told
-		result.toldAt = time.UnixMilli(c.note.ToldAt)
-		result.repeat = c.request.Repeat
-	}
-
-	return result, err
-}
-
-// complete returns r with what follows from a gate's window.
-func (r Request) complete(window time.Duration) Request {
-	if r.Incident != "" && r.Repeat == 0 {
-		r.Repeat = window
-	}
-	return r
-}
-
-// claim takes the device's key for r, in a call that began at start. What is granted is
-// what the lease's own note says: next may have been called again after an answer was lost.
-func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (*Claim, error) {
-	ttl := ClaimTTL(g.sendTimeout)
-	before := ""
-	next := func(prev lease.Record) (string, error) {
-		last := parseNote(prev.Note)
-		before = last.About.Log
-		d := decide(last, prev, false, r, start)
-		if d.Outcome == Busy {
-			d.Retry = time.Now().Add(d.wait)
-		}
-
-		if d.Outcome != Sent {
-			return "", &declinedError{d.Result}
-		}
-
-		n := d.claim
-		n.Replica = g.replica
-		n.Proof = (ttl + g.window).Milliseconds()
-
-		return n.String(), nil
-	}
-	l, err := g.acquire(ctx, r.Of(), next)
-	if err != nil {
-		return nil, err
-	}
-
-	n := parseNote(l.Note)
-	grant := Grant{
-		ID:        n.sends(),
-		Token:     l.Token,
-		Expires:   l.Claimed.Add(ttl),
-		Now:       l.Claimed,
-		Ambiguous: n.Again,
-		Before:    before,
-		SendBy:    l.Until.Add(-settleTimeout / 2),
-		timeout:   g.sendTimeout,
-	}
-	return &Claim{Grant: grant, request: r, lease: l, note: n, asked: start}, nil
-}
-
-// acquire takes the device's key for a claim. A slow store may take long to
-// answer: what counts is whether the claim that it grants leaves the time to send, see Claim.
-func (g *Gate) acquire(
-	ctx context.Context,
-	of sensor.ID,
-	next func(lease.Record) (string, error),
-) (lease.Lease, error) {
-	ctx, cancel := context.WithTimeoutCause(
-		ctx,
-		lease.CallLimit,
-		fmt.Errorf("the store did not answer within %v", lease.CallLimit),
-	)
+// acquire takes the key of a device or sensor for a claim.
+func (g *Gate) acquire(ctx context.Context, of sensor.ID, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	late := fmt.Errorf("the store did not answer within %v", lease.CallLimit)
+	ctx, cancel := context.WithTimeoutCause(ctx, lease.CallLimit, late)
 	defer cancel()
 	return g.store.Acquire(ctx, g.key(of), ClaimTTL(g.sendTimeout), next)
 }
-
-// declinedError is how next declines to claim.
-type declinedError struct{ result Result }
-
-func (*declinedError) Error() string { return "there is nothing to send now" }
 
 // refused decides about a request whose key is held.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
@@ -451,100 +384,95 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	return d.Result
 }
 
-// giveBack frees the key, so that another attempt need not wait for the claim to
-// end. The ID of what may have been taken stays behind. Failure is
-// harmless: the claim ends by itself and its ID stays.
-func (g *Gate) giveBack(ctx context.Context, c *Claim, answer Answer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTry)
-	defer cancel()
-	//planted:unknown-under-new-id if answer == Unknown { answer = NotTaken }
-	_ = g.store.Release(ctx, c.lease, c.note.givenBack(answer).String())
-}
+// Settle records what the receiver answered to what was sent under c: the window starts if it took an alert, ends if it
+// took a recovery, and else the key is free again. It does not end with ctx, but by the end of the claim. The
+// error explains Unconfirmed.
+func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, error) {
+	if answer != Taken {
+		// Another attempt need not wait for the claim to end then. The ID of what may have been taken stays behind. Failure is
+		// harmless: the claim ends by itself and its ID stays.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTry)
+		defer cancel()
+		//planted:unknown-under-new-id if answer == Unknown { answer = NotTaken }
+		_ = g.store.Release(ctx, c.lease, c.note.givenBack(answer).String())
 
-// record starts the window, trying until the claim ends. It returns the window if that was in time.
-func (g *Gate) record(ctx context.Context, c *Claim) (Outcome, Window, error) {
+		return Result{Outcome: Failed, Now: c.Grant.Now}, nil
+	}
+
+	c.taken = time.Now()
+	if c.request.Recovery {
+		c.note = c.note.afterRecovery(c.request)
+	} else {
+		taken := c.Grant.Now.Add(c.taken.Sub(c.asked)) // by the store's clock: not earlier, but for the store's resolution
+		c.note = c.note.afterAlert(c.request, c.Grant.Now, taken)
+	}
+
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
-	l, done, err := g.extend(ctx, c)
+	l, done, err := g.record(ctx, c)
+	result := Result{Outcome: SentLate, Now: c.Grant.Now, asked: c.asked, pending: c}
 	switch {
-	case !done:
-		return Unconfirmed, Window{}, fmt.Errorf("record the window of device %q: %w", c.request.Of(), err)
+	case !done && !c.request.Recovery:
+		result.Outcome = Unconfirmed
+		return result, fmt.Errorf("record the window of device %q: %w", c.request.Of(), err)
 
-	case err == nil && lease.Ahead(c.lease.Until):
-		until := c.taken.Add(g.window)
-		if l.Until.Before(until) { // no longer than the store grants by this machine's clock
-			until = l.Until
-		}
-		return Sent, Window{Ends: until, Frees: l.Frees}, nil
-
-	default:
-		return SentLate, Window{}, nil
+	case !done || err != nil || !lease.Ahead(c.lease.Until):
+		return result, nil
 	}
+
+	result.Outcome = Sent
+	result.sent, result.sentAt = c.note.Sent, time.UnixMilli(c.note.SentAt)
+	result.told, result.toldAt = c.note.Told, time.UnixMilli(c.note.ToldAt)
+
+	if !c.request.Recovery {
+		result.Window = Window{Ends: c.taken.Add(g.window), Frees: l.Frees}
+		if l.Until.Before(result.Window.Ends) { // no longer than the store grants by this machine's clock
+			result.Window.Ends = l.Until
+		}
+	}
+
+	return result, nil
 }
 
 // Confirm goes on recording the window of an Unconfirmed result until it is
 // recorded, another claim was made, or the window would be over. The alert counts as SentLate
 // then. An error says that ctx ended first.
 func (g *Gate) Confirm(ctx context.Context, r Result) error {
-	if _, done, err := g.extend(ctx, r.pending); !done {
+	if _, done, err := g.record(ctx, r.pending); !done {
 		return fmt.Errorf("record the window of device %q: %w", r.pending.request.Of(), err)
 	}
 	return nil
 }
 
-// recordRecovery ends the window that c's recovery is about, trying until the claim ends.
-func (g *Gate) recordRecovery(ctx context.Context, c *Claim) Outcome {
-	n := c.note.afterRecovery(c.request)
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
-	defer cancel()
-	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
-	if !done || !lease.Ahead(c.lease.Until) { // Release does not say whether c still was the last claim
-		return SentLate
-	}
-
-	return Sent
-}
-
 // errOver says that a window would be over before it is recorded.
 var errOver = errors.New("the window is over")
 
-// extend turns the claim into what is left of the window. It is done when that
-// is recorded (no error), or there is nothing left to record.
-func (g *Gate) extend(ctx context.Context, c *Claim) (l lease.Lease, done bool, err error) {
-	n := c.note.sent()
-	done, err = persist(ctx, func(ctx context.Context) error {
-		left := g.window - time.Since(c.taken)
-		//planted:short-window left -= g.window / 3
-		if left > 0 {
-			l, err = g.store.Extend(ctx, c.lease, n.String(), left)
-			return err
-		}
-
-		if c.request.Incident != "" { // that the receiver was told of it counts for longer
-			if err := g.store.Release(ctx, c.lease, n.freed(lease.Record{}).String()); err != nil {
-				return err
-			}
-		}
-
-		return errOver
-	})
-	return l, done, err
-}
-
-// persist calls try, with pauses, until there is nothing more to try, or ctx ends; it returns
-// which of the two, and the last error.
-func persist(ctx context.Context, try func(context.Context) error) (done bool, err error) {
+// record records that c's message was taken, and of an alert what is left of its window. It tries, with pauses, until ctx
+// ends. It is done when that is recorded (no error), or there is nothing left to record; else it returns the last error.
+func (g *Gate) record(ctx context.Context, c *Claim) (l lease.Lease, done bool, err error) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		once, cancel := context.WithTimeout(ctx, recordTry)
-		err := try(once)
+		left := g.window - time.Since(c.taken)
+		//planted:short-window left -= g.window / 3
+		switch {
+		case c.request.Recovery: // Release does not say whether c still was the last claim
+			err = g.store.Release(once, c.lease, c.note.String())
+		case left > 0:
+			l, err = g.store.Extend(once, c.lease, c.note.String(), left)
+		case c.request.Incident != "": // that the receiver was told of it counts for longer
+			err = cmp.Or(g.store.Release(once, c.lease, c.note.freed(lease.Record{}).String()), errOver)
+		default:
+			err = errOver
+		}
 		cancel()
+
 		if err == nil || errors.Is(err, lease.ErrLost) || errors.Is(err, errOver) {
-			return true, err
+			return l, true, err
 		}
 
 		select {
 		case <-ctx.Done():
-			return false, err
+			return l, false, err
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 	}
@@ -564,14 +492,13 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	next := func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
 		if at.upTo(last.Through) {
-			return "", &declinedError{}
+			return "", errDeclined
 		}
 		return last.givenUp(prev, at).String(), nil
 	}
 	l, err := g.acquire(ctx, r.Of(), next)
-	var declined *declinedError
 	switch {
-	case errors.Is(err, lease.ErrHeld), errors.As(err, &declined):
+	case errors.Is(err, lease.ErrHeld), errors.Is(err, errDeclined):
 		return nil
 	case err != nil:
 		return fmt.Errorf("record that the alert of device %q was given up: %w", r.Of(), err)
@@ -580,4 +507,58 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	_ = g.store.Release(ctx, l, l.Note) // else the key frees by itself
 
 	return nil
+}
+
+const maxKey = 1024 // bytes, by lease.Store's contract
+
+// part makes a text a part between slashes, as RFC 6901 does.
+var part = strings.NewReplacer("~", "~0", "/", "~1")
+
+// key names the lease of a device, or of one of its sensors. Distinct ones get distinct keys; usual ones
+// can be read.
+func (g *Gate) key(of sensor.ID) string {
+	key := g.prefix + part.Replace(of.Device)
+	//planted:key-without-sensor if false
+	if of.Name != "" {
+		key += "~n" + part.Replace(of.Name) // no part has ~n either
+	}
+
+	if len(key) <= maxKey && utf8.ValidString(key) {
+		return key
+	}
+
+	sum := sha256.Sum256([]byte(key))
+	return g.scope + "/~h/" + hex.EncodeToString(sum[:]) // no receiver is called ~h: see part
+}
+
+// defaultRule is rules.DefaultName. Its keys, without a level, are those of versions without
+// rules.
+const defaultRule = "temperature"
+
+// prefix is what the keys of c's gate have before the device.
+func prefix(c Config) string {
+	of := part.Replace(c.Receiver)
+
+	switch rule := cmp.Or(c.Rule, defaultRule); { // no part has ~r, ~s or ~l
+	case c.Silence:
+		of += "~s" + part.Replace(rule) + "~l" + part.Replace(c.Level)
+	case rule != defaultRule || c.Level != "":
+		of += "~r" + part.Replace(rule) + "~l" + part.Replace(c.Level)
+	}
+
+	if c.Per != "" {
+		//planted:site-named-like-device skip
+		of += "~p" + part.Replace(c.Per) // nor this
+	}
+
+	return c.Scope + "/" + of + "/"
+}
+
+// InScope returns whether a key is one of the gates of scope.
+func InScope(scope string) func(key string) bool {
+	prefix := scope + "/"
+	return func(key string) bool {
+		rest, ok := strings.CutPrefix(key, prefix)
+		return ok && strings.Count(rest, "/") == 1 // between receiver and device; a longer scope has more
+	}
 }

@@ -16,7 +16,7 @@ import (
 
 // about is a request for the alert of an incident of berlin, for a reading that the hub takes now.
 func about(incident string) throttle.Request {
-	return throttle.Request{Device: "berlin", Incident: incident, Enqueued: time.Now()}
+	return throttle.Request{Device: "berlin", Incident: incident, Repeat: window, Enqueued: time.Now()}
 }
 
 // ended is one for its end.
@@ -198,7 +198,7 @@ func TestIncidentCovers(t *testing.T) {
 
 		plain, _ := do(t, newGate(memlease.New()), about("a"), throttle.Taken)
 		if due := plain.NextReminder(about("a")); !due.Equal(time.Now().Add(window)) {
-			t.Errorf("without a repeat of its own due in %v, want the window", time.Until(due))
+			t.Errorf("within a window due in %v, want the window", time.Until(due))
 		}
 
 		time.Sleep(2*window - 1)

@@ -105,7 +105,7 @@ func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 		return Result{Outcome: Unavailable}, "", err
 	}
 
-	d := decide(n, record, holds(record), r.complete(g.window), start)
+	d := decide(n, record, holds(record), r, start)
 	if d.Outcome == Busy {
 		d.Retry = start.Add(cmp.Or(d.wait, pollUnknown))
 	}
@@ -133,13 +133,13 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 		return Unproven, nil // there is none
 	}
 
-	// The replica that sent the alert counted its window from then, and the record from the whole second before.
-	inWindow := r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
-	inRepeat := r.sameAlarm(n.Sent) && r.Enqueued.Before(time.UnixMilli(n.SentAt).Add(time.Second).Add(r.Repeat))
-	covered := !r.Recovery && r.Incident == "" && (inWindow || inRepeat)
+	if !r.Recovery { // the replica that sent the alert counted its window from then, and the record from the whole second before
+		r.Enqueued = r.Enqueued.Add(-time.Second)
+	}
+
 	held := holds(record)
-	switch d := decide(n, record, held, r.complete(g.window), time.Now()); {
-	case covered, d.Outcome == Throttled, d.Outcome == Unneeded:
+	switch d := decide(n, record, held, r, time.Now()); {
+	case d.Outcome == Throttled, d.Outcome == Unneeded:
 		return Proven, nil
 	case held && n.Phase == phaseClaim:
 		return Sends, nil

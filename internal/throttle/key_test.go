@@ -2,6 +2,8 @@ package throttle
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -60,6 +62,45 @@ func TestLongestKeyIsWrittenOut(t *testing.T) {
 	if key := g.key(sensor.Of(device + "d")); strings.Contains(key, device) {
 		t.Errorf("%d bytes: %s", len(key), key)
 	}
+}
+
+// A key of text is what it was in every version: another one would not find the window.
+func TestKeysStayTheSame(t *testing.T) {
+	part := rapid.OneOf(rapid.StringOf(rapid.SampledFrom([]rune("~/01rhn#aé設\uFFFD"))), rapid.String(), rapid.SampledFrom([]string{strings.Repeat("x/", 500)}))
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{Scope: "s/t", Receiver: part.Draw(t, "receiver"), Rule: "a/~", Level: part.Draw(t, "level"), Per: part.Draw(t, "per")}
+		of := sensor.ID{Device: part.Draw(t, "device"), Name: part.Draw(t, "name")}
+		want := "s/t/" + escape(c.Receiver) + "~ra~1~0~l" + escape(c.Level)
+		if c.Per != "" {
+			want += "~p" + escape(c.Per)
+		}
+		want += "/" + escape(of.Device)
+		if of.Name != "" {
+			want += "~n" + escape(of.Name)
+		}
+		if len(want) > 1024 {
+			want = fmt.Sprintf("s/t/~h/%x", sha256.Sum256([]byte(want)))
+		}
+		if got := New(c).key(of); got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	})
+}
+
+// escape is how version 1.0 wrote a part.
+func escape(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch r {
+		case '~':
+			b.WriteString("~0")
+		case '/':
+			b.WriteString("~1")
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 func TestInScope(t *testing.T) {

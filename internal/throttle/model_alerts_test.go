@@ -600,7 +600,7 @@ func (m *alertModel) record(s *alertState, o *owner) {
 	mine := s.record.mine(d.token)
 	if d.recovery {
 		if mine {
-			s.record.write(s.record.note().recovered(eventPlace(d.about).position()), s.now, 0)
+			s.record.write(afterRecovery(s.record.note(), eventPlace(d.about).position()), s.now, 0)
 		}
 		o.settleRecovery()
 		return
@@ -614,7 +614,7 @@ func (m *alertModel) record(s *alertState, o *owner) {
 		n.Sent = position{}
 	}
 	if mine && left > 0 {
-		s.record.write(n.sent(), s.now, left)
+		s.record.write(n, s.now, left)
 		inTime = s.now < d.claimed+modelClaim
 	}
 	if inTime {

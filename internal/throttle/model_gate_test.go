@@ -323,3 +323,8 @@ func rank(numbers []*int8) {
 		}
 	}
 }
+
+// afterRecovery returns what is left of the claim n once the recovery about a place was taken.
+func afterRecovery(n note, at position) note {
+	return n.afterRecovery(Request{Log: at.Log, Sequence: at.Sequence, Element: at.Element, Part: at.Part, At: time.UnixMilli(at.At)})
+}

@@ -882,7 +882,7 @@ func (m *incidentModel) taken(s *incidentState, i int, o *memberOwner, f *member
 	case f.over:
 		c.record.write(n.afterRecovery(about), s.now, 0)
 	default:
-		n = n.afterAlert(about, modelTime(f.claimed), modelTime(f.taken)).sent()
+		n = n.afterAlert(about, modelTime(f.claimed), modelTime(f.taken))
 		if left := m.window - (s.now - f.taken); left > 0 {
 			c.record.write(n, s.now, left)
 		} else {

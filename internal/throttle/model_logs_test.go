@@ -3,6 +3,7 @@ package throttle
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"alertworker/internal/lease"
 )
@@ -217,10 +218,10 @@ func (m *logsModel) conclude(s *logsState, who int8, do func(string, int8, int8,
 				s.faults++
 				s.write(n.givenBack(answer), 0)
 			case recovery:
-				s.write(n.recovered(s.request(reading, true).position()), 0)
+				s.write(n.afterRecovery(s.request(reading, true)), 0)
 				o.settle(reading, true)
 			default:
-				s.write(n.sent(), modelWindow)
+				s.write(n.afterAlert(Request{}, time.Time{}, time.Time{}), modelWindow)
 				o.settle(reading, false)
 			}
 		})

@@ -737,10 +737,10 @@ func (m *silenceModel) record(s *silenceState, o *watcher) {
 	left := modelWindow - (s.now - d.taken)
 	switch {
 	case d.recovery && mine:
-		s.record.write(s.record.note().recovered(d.place.position()), s.now, 0)
+		s.record.write(afterRecovery(s.record.note(), d.place.position()), s.now, 0)
 	case d.recovery:
 	case mine && left > 0:
-		s.record.write(s.record.note().sent(), s.now, left)
+		s.record.write(s.record.note().afterAlert(Request{}, time.Time{}, time.Time{}), s.now, left)
 		if s.late.about == 0 || s.late.recovery {
 			s.unknown = false
 		}

@@ -37,7 +37,7 @@ type note struct {
 	// Notified: the receiver may have got an alert since its last recovery. See the method notified.
 	Notified bool `json:"notified,omitempty"`
 	// About is the latest reading for whose alert the key was claimed, and AboutAt when the hub took it, in ms since
-	// 1970, or the latest time of its log. See claimedFor.
+	// 1970, or the latest time of its log. See claimAlert.
 	About   position `json:"about,omitzero"`
 	AboutAt int64    `json:"aboutAt,omitempty"`
 	// Posted is when the key was last claimed for an alert that only a time orders, in ms since 1970: about a
@@ -86,18 +86,16 @@ const (
 
 // upTo reports whether p is not after q. Positions in different logs are never up to one another.
 func (p position) upTo(q position) bool {
-	switch {
-	case p == position{} || p.Log != q.Log:
+	if p == (position{}) || p.Log != q.Log {
 		return false
-	case p.Sequence != q.Sequence:
-		return p.Sequence < q.Sequence
-	case p.Element != q.Element:
-		return p.Element < q.Element
-	case p.At == q.At || p.At == 0 || q.At == 0:
-		return p.Part <= q.Part
 	}
 
-	return p.At < q.At
+	at := 0
+	if p.At != 0 && q.At != 0 {
+		at = cmp.Compare(p.At, q.At)
+	}
+
+	return cmp.Or(cmp.Compare(p.Sequence, q.Sequence), cmp.Compare(p.Element, q.Element), at, cmp.Compare(p.Part, q.Part)) <= 0
 }
 
 // later returns the later of p and q: q, unless it is known to be the earlier one.
@@ -108,37 +106,8 @@ func later(p, q position) position {
 	return q
 }
 
-// claimedFor notes in c, which follows n in the record prev, that the key is claimed for r's alert. Readings of one log
-// are in the order of their numbers, those of two in the order of their times. An alert that has ended, because its
-// recovery was sent, is before all that come.
-func (c *note) claimedFor(r Request, n note, prev lease.Record) {
-	at, when := r.position(), millis(r.Enqueued)
-	last := n.aboutAt(prev)
-	c.About, c.AboutAt, c.Posted = n.About, n.AboutAt, n.Posted
-	if !n.notified() {
-		c.Posted = 0
-	}
-
-	switch {
-	case at == (position{}):
-		c.Posted = millis(prev.Now)
-
-	case at.Log == n.About.Log: // its clock may have gone back
-		c.About, c.AboutAt = later(n.About, at), max(last, when)
-
-	case n.About == (position{}) || !n.notified():
-		c.About, c.AboutAt = at, when
-
-	case when == last:
-		c.Posted = max(c.Posted, when)
-
-	case when > last:
-		c.About, c.AboutAt = at, when
-	}
-}
-
-// aboutAt returns when the hub took About, or a later time if prev, which holds n, does not say.
-func (n note) aboutAt(prev lease.Record) int64 { return cmp.Or(n.AboutAt, millis(prev.Claimed)) }
+// aboutAt returns when the hub took About, or a later time if r, which holds n, does not say.
+func (n note) aboutAt(r lease.Record) int64 { return cmp.Or(n.AboutAt, millis(r.Claimed)) }
 
 // overtakes reports whether the key may have been claimed for an alert about a later reading than that of r, a
 // recovery: between two logs, and readings over HTTP, one of the same time is later.
@@ -158,6 +127,100 @@ func (n note) overtakes(r Request, prev lease.Record) bool {
 
 	return posted && n.aboutAt(prev) <= n.Posted // else it comes after About, and that after what was posted
 }
+
+// A decision is what a record says of a request.
+type decision struct {
+	Result               // Throttled, Unneeded or Busy; or Sent, if nothing stands in the way of a claim. Retry is not set
+	wait   time.Duration // Busy: until it is worth asking again; 0 if the record does not say
+	claim  note          // Sent: what the claim leaves in the record, less what is the gate's
+}
+
+// decide decides about r by the note n in record, which was read in a call that began at asked. held says that the
+// record's claim or window holds the key. It is pure: [Gate.Claim] makes this decision about exactly the record that its
+// claim replaces, [Gate.Predict] predicts it, and [Gate.Prove] repeats it afterwards.
+//
+// Of incidents the record says, in place of readings, because their members are in several logs, which one the receiver
+// was told of, and which one it may have been told of. R1 and R2 hold within an incident; another one's alert waits for the
+// window, and for an ID whose fate is not known.
+func decide(n note, record lease.Record, held bool, r Request, asked time.Time) decision {
+	claimed := held && n.Phase == phaseClaim
+	if claimed {
+		// Where reads lag, the claim may be over and a recovery may have ended that window: the free record tells.
+		n.Quiet = 0
+	}
+
+	var d decision
+	d.Now = record.Now
+
+	done := Unneeded              // the outcome if there is nothing to send
+	var isDone bool               // there is nothing to send
+	waits := n.unresolved(record) // unless it is done or held: for an alert that may still be on the way
+	var claim func(note, Request, lease.Record) note
+
+	switch {
+	case r.Incident != "" && r.Recovery:
+		isDone = n.Told != r.Incident && n.ID != r.Incident && n.MayTold != r.Incident
+		//planted:end-does-not-wait if waits { waits = false }
+		claim = note.claimEnd
+
+	case r.Incident != "":
+		d.asked = asked
+		//planted:told-covers-after-unknown-end if !claimed
+		if n.RecoveryID == "" && !claimed { // else the receiver may have got an end since
+			d.told, d.toldAt = n.Told, time.UnixMilli(n.ToldAt)
+		}
+
+		done, isDone = Throttled, d.Covers(r)
+		waits = waits && n.ID != r.Incident // the ID of another one would be sent again, and dropped
+		//planted:incident-does-not-wait-for-another if waits { waits = false }
+		claim = note.claimIncident
+
+	case r.Recovery:
+		recovered := r.position().upTo(n.Recovered)
+		//planted:recovery-twice if recovered && !held {
+		//planted:recovery-twice 	d.Outcome, d.claim = Sent, n.claimRecovery(r, record)
+		//planted:recovery-twice 	d.claim.RecoveryID += "/again"
+		//planted:recovery-twice 	return d
+		//planted:recovery-twice }
+		//planted:overtaken-recovery-sent if !recovered && n.overtakes(r, record) { skip }
+		isDone = recovered || n.overtakes(r, record) || !held && !n.notified()
+		//planted:recovery-does-not-wait if waits { waits = false }
+		claim = note.claimRecovery
+
+	default:
+		d.asked = asked
+		d.Quiet = n.quietUntil(record)
+		d.through = n.Through
+		d.recovered = n.Recovered
+		d.sent = n.Sent
+		//planted:claimed-is-sent if r.Repeat > 0 && n.About != n.Sent { d.sent = n.About }
+		d.sentAt = time.UnixMilli(n.SentAt)
+
+		done = Throttled
+		//planted:replays-sent if !record.Now.Before(d.Quiet) && d.Covers(r) { skip }
+		isDone = record.Now.Before(d.Quiet) || d.Covers(r)
+		waits = false // its ID is sent again
+		claim = note.claimAlert
+	}
+
+	switch {
+	case isDone:
+		d.Outcome = done
+	case held:
+		d.Outcome = Busy
+	case waits:
+		d.Outcome = Busy
+		d.wait = n.untilProofEnds(record)
+	default:
+		d.Outcome = Sent
+		d.claim = claim(n, r, record)
+	}
+
+	return d
+}
+
+// holds reports whether r's claim or window held its key when it was read, apart from a store's own margin.
+func holds(r lease.Record) bool { return r.Now.Before(r.Written.Add(r.Hold)) }
 
 // parseNote reads what String wrote. Anything else counts as no note: it
 // proves nothing.
@@ -239,22 +302,46 @@ func (n note) freed(r lease.Record) note {
 }
 
 // claimAlert returns the note of a claim for r's alert, after n in the record prev, less what
-// is the gate's.
+// is the gate's. Readings of one log are in the order of their numbers, those of two in the order of their times. An alert
+// that has ended, because its recovery was sent, is before all that come.
 func (n note) claimAlert(r Request, prev lease.Record) note {
+	at, when := r.position(), millis(r.Enqueued)
+	last := n.aboutAt(prev)
 	c := note{
 		Phase:     phaseClaim,
 		ID:        r.ID,
 		Quiet:     millis(n.quietUntil(prev)),
 		Notified:  n.notified(),
+		About:     n.About,
+		AboutAt:   n.AboutAt,
 		Recovered: n.Recovered,
 		Through:   n.Through,
 		Sent:      n.Sent,
 		SentAt:    n.SentAt,
 	}
-	c.claimedFor(r, n, prev)
+	if c.Notified {
+		c.Posted = n.Posted
+	}
 
 	if n.unresolved(prev) {
 		c.ID, c.Again = n.ID, true
+	}
+
+	switch {
+	case at == (position{}):
+		c.Posted = millis(prev.Now)
+
+	case at.Log == n.About.Log: // its clock may have gone back
+		c.About, c.AboutAt = later(n.About, at), max(last, when)
+
+	case n.About == (position{}) || !c.Notified:
+		c.About, c.AboutAt = at, when
+
+	case when == last:
+		c.Posted = max(c.Posted, when)
+
+	case when > last:
+		c.About, c.AboutAt = at, when
 	}
 
 	return c
@@ -344,49 +431,33 @@ func (n note) claimEnd(r Request, prev lease.Record) note {
 	return c
 }
 
-// afterAlert returns the note of the claim n, made at a time, once the receiver took r's alert at another one, by the store's
-// clock.
+// afterAlert returns the note of the window that begins once the receiver took r's alert, that of the claim n, which was made
+// at a time, at another one, by the store's clock.
 func (n note) afterAlert(r Request, at, taken time.Time) note {
-	if r.Incident != "" {
+	n.Phase = phaseWindow
+	n.Again = false
+
+	switch {
+	case r.Incident != "":
 		n.Told, n.ToldAt, n.MayTold = r.Incident, millis(taken), ""
 		n.RecoveryID, n.Aside = "", ""
-		return n
-	}
-
-	if r.Repeat > 0 && n.ID == r.ID { // else the receiver may have dropped it, because it knows an earlier alert
+	case r.Repeat > 0 && n.ID == r.ID: // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
 		n.SentAt = millis(at)
 	}
-	return n
-}
 
-// sent returns the note of the window that begins once the alert of the claim n was taken.
-func (n note) sent() note {
-	n.Phase = phaseWindow
-	n.Again = false
 	return n
 }
 
 // afterRecovery returns what is left once the receiver took r's recovery, that of the claim n.
 func (n note) afterRecovery(r Request) note {
-	if r.Incident != "" {
-		n.Phase = phaseFree
-		n.Again = false
-		n.Told, n.ToldAt, n.MayTold = "", 0, ""
-		n.RecoveryID, n.Aside = "", ""
-		return n
-	}
-	return n.recovered(r.position())
-}
-
-// recovered returns what is left once the recovery of the claim n, about the reading at, was taken.
-func (n note) recovered(at position) note {
 	n.Phase = phaseFree
 	n.Again = false
-	n.RecoveryID = ""
+	n.RecoveryID, n.Aside = "", ""
 	n.Ended = 0
 	n.Notified = false
-	n.Recovered = later(n.Recovered, at)
+	n.Told, n.ToldAt, n.MayTold = "", 0, ""
+	n.Recovered = later(n.Recovered, r.position())
 
 	return n
 }
@@ -426,10 +497,5 @@ func (n note) givenUp(prev lease.Record, at position) note {
 // sends returns the ID that the claim n is for: of an alert, or of a recovery, whose claim leaves no alert's.
 func (n note) sends() string { return cmp.Or(n.ID, n.RecoveryID) }
 
-// millis rounds down: a window must not be taken for longer than it was.
-func millis(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}
+// millis returns t in ms since 1970, 0 if it is zero. It rounds down: a window must not be taken for longer than it was.
+func millis(t time.Time) int64 { return max(0, t.UnixMilli()) }

@@ -90,8 +90,7 @@ func TestReadingsOfTwoLogsAreOrderedByTime(t *testing.T) {
 		"earlier, after a recovery":  {ended, 4000, "1", 0},
 		"the first that is known of": {note{Notified: true}, 4000, "1", 0},
 	} {
-		var c note
-		c.claimedFor(of(tt.at), tt.n, prev)
+		c := tt.n.claimAlert(of(tt.at), prev)
 		if c.About.Log != tt.about || c.Posted != tt.posted {
 			t.Errorf("%s: about %+v at %d, posted %d", name, c.About, c.AboutAt, c.Posted)
 		}
@@ -143,19 +142,21 @@ func TestNotesAfterAClaim(t *testing.T) {
 	plain, other := repeated, repeated
 	plain.Repeat, other.ID = 0, "2"
 	incident := note{Phase: phaseClaim, OfIncident: true, RecoveryID: "a/resolved", Again: true, Quiet: 3, Told: "a", ToldAt: 1, MayTold: "b", Aside: "b/resolved"}
-	sent := alert
+	taken := alert
+	taken.Phase, taken.Again = phaseWindow, false
+	sent := taken
 	sent.Sent, sent.SentAt = at, 9000
 
 	for name, tt := range map[string]struct{ got, want note }{
-		"the window":                    {alert.sent(), note{Phase: phaseWindow, ID: "1", Ended: 5, Quiet: 3, Aside: "2", Notified: true}},
-		"a recovery":                    {end.recovered(at), note{Quiet: 3, Aside: "2", Recovered: at}},
+		"the window":                    {alert.afterAlert(Request{}, time.Time{}, time.Time{}), note{Phase: phaseWindow, ID: "1", Ended: 5, Quiet: 3, Aside: "2", Notified: true}},
+		"a recovery":                    {end.afterRecovery(repeated), note{Quiet: 3, Recovered: at}},
 		"the end of an incident":        {incident.afterRecovery(Request{Incident: "1"}), note{OfIncident: true, Quiet: 3}},
 		"an answer that is not known":   {alert.givenBack(Unknown), note{ID: "1", Quiet: 3, Notified: true}},
 		"an id that was sent before":    {alert.givenBack(NotTaken), note{ID: "1", Quiet: 3, Notified: true}},
 		"what was certainly not taken":  {first.givenBack(NotTaken), note{Quiet: 5, Notified: true}},
 		"an alarm that is sent again":   {alert.afterAlert(repeated, time.UnixMilli(9000), time.UnixMilli(9500)), sent},
-		"a rule without a repeat":       {alert.afterAlert(plain, time.UnixMilli(9000), time.UnixMilli(9500)), alert},
-		"an alert under an earlier id":  {alert.afterAlert(other, time.UnixMilli(9000), time.UnixMilli(9500)), alert},
+		"a rule without a repeat":       {alert.afterAlert(plain, time.UnixMilli(9000), time.UnixMilli(9500)), taken},
+		"an alert under an earlier id":  {alert.afterAlert(other, time.UnixMilli(9000), time.UnixMilli(9500)), taken},
 		"an alert that was given up":    {first.givenUp(lease.Record{}, at), note{ID: "1", Quiet: 3, Notified: true, Aside: "", Through: at}},
 		"its proof, counted from later": {note{Proof: 5000}.givenUp(lease.Record{Claimed: time.UnixMilli(1000), Now: time.UnixMilli(3000)}, at), note{Proof: 3000, Through: at}},
 	} {

@@ -17,7 +17,6 @@ type Playback struct {
 // a recovery before Ends. window is that of an alert. No time may be before that of the call before.
 func (p *Playback) Send(r Request, now time.Time, window time.Duration) Result {
 	p.record.Now = now
-	r = r.complete(window)
 	d := decide(p.note, p.record, holds(p.record), r, now)
 	switch {
 	case d.Outcome != Sent:
@@ -25,7 +24,7 @@ func (p *Playback) Send(r Request, now time.Time, window time.Duration) Result {
 		p.note = d.claim.afterRecovery(r)
 		p.record = lease.Record{Claimed: now, Written: now}
 	default:
-		p.note = d.claim.afterAlert(r, now, now).sent()
+		p.note = d.claim.afterAlert(r, now, now)
 		p.note.Proof = window.Milliseconds()
 		p.record = lease.Record{Claimed: now, Written: now, Hold: window}
 	}

@@ -248,7 +248,7 @@ func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 	topic.Gates[to] = r.gate(to, a)
 	n := &delivery.Notice{
 		Reading: delivery.Reading{Enqueued: time.Now().UnixMicro(), More: &delivery.More{Alarm: &delivery.Alarm{}}},
-		Letter:  &delivery.Letter{Alert: a, Request: request(a)},
+		Letter:  &delivery.Letter{Alert: a, Request: r.request(a)},
 	}
 	n.SetReceivers(1 << to)
 
@@ -369,16 +369,23 @@ func (r *Replay) settle(ctx context.Context, s *sending) {
 // in a while, so that only a window in force suppresses it: it may be older than windows
 // that are over and than recoveries since, but who replays it wants it sent. A
 // recovery keeps its reading's place, because an alert after that makes it untrue.
-func request(a notify.Alert) throttle.Request {
+func (r *Replay) request(a notify.Alert) throttle.Request {
 	of := delivery.WindowOf(a)
 	switch {
 	case a.Incident != nil:
-		return throttle.Request{Device: of.Device, ID: a.ID, Incident: a.Incident.ID, Recovery: a.Resolved, Arrived: time.Now().Add(time.Hour)}
+		return throttle.Request{
+			Device:   of.Device,
+			ID:       a.ID,
+			Incident: a.Incident.ID,
+			Repeat:   r.window(a),
+			Recovery: a.Resolved,
+			Arrived:  time.Now().Add(time.Hour),
+		}
 	case !a.Resolved:
 		return throttle.Request{Device: of.Device, Sensor: of.Name, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 	}
 
-	r := throttle.Request{
+	q := throttle.Request{
 		Device:   a.Device,
 		Sensor:   a.Sensor,
 		ID:       a.ID,
@@ -389,15 +396,15 @@ func request(a notify.Alert) throttle.Request {
 	}
 
 	if a.Forgotten { // another partition may know more of the device since
-		r.AsOf = a.Since
+		q.AsOf = a.Since
 	}
 
 	if a.Silent > 0 && (a.Forgotten || a.Removed) {
-		r.Part = throttle.End
-		r.At = a.Enqueued
+		q.Part = throttle.End
+		q.At = a.Enqueued
 	}
 
-	return r
+	return q
 }
 
 // incident returns what there is to say of a's incident, nil if it is about none, or why a is not true: an alert once the
@@ -435,7 +442,7 @@ func (r *Replay) declined(ctx context.Context, a notify.Alert, to int) string {
 		return err.Error()
 	}
 
-	q := request(a)
+	q := r.request(a)
 	result, id, err := r.gate(to, a).Predict(ctx, q)
 	switch {
 	case result.Outcome == throttle.Throttled:
