@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -14,22 +15,21 @@ var deciding = []string{"Readings", "Windows", "Alerts", "Duties of one replica 
 // decide about alerts count, and with hub in those that say where the hub is. Without NOTIFY_URLS alerts go to the
 // log.
 func LoadRules(changed map[string]string, hub bool) (Config, error) {
+	values := map[string]string{}
+	maps.Copy(values, changed)
 	env := lookup(func(name string) (string, bool) {
-		value, ok := changed[name]
+		value, ok := values[name]
 		if !ok {
 			return os.LookupEnv(name)
 		}
 		return value, value != ""
 	})
+	if env.get("NOTIFY_URLS")+env.get("NOTIFY_URLS_FILE") == "" {
+		values["NOTIFY_URLS"] = "log:"
+	}
 
 	var e configError
 	c := readVariables(env, &e)
-
-	if env.get("NOTIFY_URLS")+env.get("NOTIFY_URLS_FILE") == "" {
-		c.NotifyURLs = NewURLs("log:")
-		e.problems = slices.DeleteFunc(e.problems, func(p problem) bool { return p.variable == "NOTIFY_URLS" })
-	}
-
 	c.expand()
 	c.validate(&e)
 

@@ -237,9 +237,7 @@ func (c Config) Origin() string {
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	usual := readVariables(func(string) (string, bool) { return "", false }, &configError{})
 	for i, v := range Variables() {
-		text := c.shown(i)
-		replaced := c.HasRules() && v.replacedByRules()
-		if text != usual.shown(i) && !replaced {
+		if text := c.shown(i); text != usual.shown(i) {
 			enc.AddString(v.Name, text)
 		}
 	}
@@ -420,7 +418,7 @@ func readVariables(env lookup, e *configError) (c Config) {
 	values := reflect.ValueOf(&c).Elem()
 	for i, v := range Variables() {
 		env.read(values.Type().Field(i), values.Field(i), e)
-		if v.replacedByRules() && env.get(v.Name) != "" {
+		if strings.HasPrefix(v.Name, "TEMPERATURE_") && env.get(v.Name) != "" { // which rules in a file replace
 			c.RulesFile.beside = append(c.RulesFile.beside, v.Name)
 		}
 	}
@@ -631,9 +629,6 @@ type Variable struct {
 	Required    bool // unless another is set
 	Secret      bool // Name_FILE may name a file that holds it
 }
-
-// replacedByRules reports whether rules in RULES or RULES_FILE replace the variable.
-func (v Variable) replacedByRules() bool { return strings.HasPrefix(v.Name, "TEMPERATURE_") }
 
 // Variables returns all variables, in the order of Config's fields, from whose tags they are read. Nobody
 // changes the slice.

@@ -122,7 +122,8 @@ func checkStorage(s string) error {
 		return err
 	}
 
-	if storageHost(s) == "" {
+	client, err := azblob.NewClientFromConnectionString(s, nil)
+	if err != nil || hostOf(client.URL()) == "" {
 		return errors.New(
 			"is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or " +
 				"BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)",
@@ -132,15 +133,6 @@ func checkStorage(s string) error {
 	return nil
 }
 
-// storageHost returns the host name of blobs in a connection string; empty if the SDK cannot use it.
-func storageHost(s string) string {
-	client, err := azblob.NewClientFromConnectionString(s, nil)
-	if err != nil {
-		return ""
-	}
-	return hostOf(client.URL())
-}
-
 // hostOf returns the host name of a URL, empty if it is none.
 func hostOf(text string) string {
 	u, err := url.Parse(text)
@@ -148,11 +140,6 @@ func hostOf(text string) string {
 		return ""
 	}
 	return u.Hostname()
-}
-
-// StorageHost returns the host name of the storage account's blobs; empty if there is none.
-func (c Config) StorageHost() string {
-	return cmp.Or(storageHost(c.StorageConnectionString.Reveal()), hostOf(c.StorageAccountURL))
 }
 
 // checkCosmos checks a Cosmos DB connection string.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -62,7 +61,7 @@ func (c *Config) validateWindows(e *configError) {
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
 	for _, r := range c.Rules().Rules {
 		e.addIf(
-			r.Window != c.ThrottleWindow && !c.Store().Lasts(r.Window),
+			!c.Store().Lasts(r.Window),
 			c.rulesVariable(),
 			"has a window of %s in the rule %s; must be %s with THROTTLE_STORE=%s (%s)",
 			humanize.Plain(r.Window),
@@ -139,43 +138,33 @@ func (c *Config) readRules(e *configError) {
 // validateFilters compares what receivers ask for with what there is: one that asks for what no rule sends gets
 // nothing.
 func (c *Config) validateFilters(e *configError) {
-	if e.has("NOTIFY_URLS") {
-		return
-	}
-
-	for i, r := range c.receivers() {
-		if err := checkFilter(r.Filter, c.Rules()); err != nil {
-			e.add("NOTIFY_URLS", "entry %d has %v", i+1, err)
-		}
-	}
-}
-
-// checkFilter compares what one receiver asks for with a set of rules. The error continues "entry 1 has".
-func checkFilter(f notify.Filter, set rules.Set) error {
+	set := c.Rules()
 	var names []string
 	for _, r := range set.Rules {
 		names = append(names, r.Name)
 	}
 
-	if i := slices.IndexFunc(f.Rules, isNot(names)); i >= 0 {
-		return fmt.Errorf("rule=%s, which is not the name of a rule%s", f.Rules[i], didYouMean(f.Rules[i], names))
-	}
-
-	levels := levelsOf(set, f.Rules)
-	if i := slices.IndexFunc(f.Levels, isNot(levels)); i >= 0 {
-		if len(levels) == 0 {
-			return fmt.Errorf("level=%s, but its rules have no levels: remove it", f.Levels[i])
+	for i, r := range c.receivers() {
+		wrong := func(format string, args ...any) {
+			e.add("NOTIFY_URLS", "entry %d has "+format, append([]any{i + 1}, args...)...)
 		}
-		return fmt.Errorf("level=%s, which none of its rules has%s", f.Levels[i], didYouMean(f.Levels[i], levels))
-	}
-
-	if f.Property != "" {
-		if err := checkLookup(f.Property); err != nil {
-			return fmt.Errorf("an invalid where=: %w", err)
+		f := r.Filter
+		levels := levelsOf(set, f.Rules)
+		rule := slices.IndexFunc(f.Rules, isNot(names))
+		level := slices.IndexFunc(f.Levels, isNot(levels))
+		switch {
+		case rule >= 0:
+			wrong("rule=%s, which is not the name of a rule%s", f.Rules[rule], didYouMean(f.Rules[rule], names))
+		case level >= 0 && len(levels) == 0:
+			wrong("level=%s, but its rules have no levels: remove it", f.Levels[level])
+		case level >= 0:
+			wrong("level=%s, which none of its rules has%s", f.Levels[level], didYouMean(f.Levels[level], levels))
+		case f.Property != "":
+			if err := checkLookup(f.Property); err != nil {
+				wrong("an invalid where=: %v", err)
+			}
 		}
 	}
-
-	return nil
 }
 
 // isNot returns a function that reports whether a name is not among known.

@@ -540,21 +540,13 @@ func (r *rulesReader) limit(rule *rules.Rule, n ast.Node, name string) (at rules
 		return rules.Reference{}, math.NaN()
 	}
 
-	if len(rule.Levels) > 0 && base(at) != rule.Base() {
+	if len(rule.Levels) > 0 && at.Base() != rule.Base() {
 		r.wrong(n, "%s is counted from %s, but the first limit from %s: count both from the same, write hysteresis, or make two rules",
-			name, cmp.Or(base(at), "nothing"), cmp.Or(rule.Base(), "nothing"))
+			name, cmp.Or(at.Base(), "nothing"), cmp.Or(rule.Base(), "nothing"))
 		return at, math.NaN()
 	}
 
 	return at, number
-}
-
-// base returns what a limit is counted from, empty if it is not.
-func base(at rules.Reference) string {
-	if !at.Plus {
-		return ""
-	}
-	return at.Name
 }
 
 // words reads one text, number or boolean, or a list of them.

@@ -106,6 +106,14 @@ type Reference struct {
 	Plus bool
 }
 
+// Base returns where the number is that the limit is counted from; empty if it is not.
+func (ref Reference) Base() string {
+	if !ref.Plus {
+		return ""
+	}
+	return ref.Name
+}
+
 // Text shows a limit with this Reference, whose number is shown by text, as people write it in rules.
 func (ref Reference) Text(number float64, text func(float64) string) string {
 	switch {

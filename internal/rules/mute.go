@@ -119,7 +119,8 @@ func (all Mutes) Match(s *Subject) bool {
 func (all Mutes) Quiet(s *Subject) (until int64) {
 	for i := range all {
 		m := &all[i]
-		if !m.IsByMessage() || !m.isAbout(s) {
+		isByMessage := m.Times == nil && m.Until.IsZero() && m.Property+m.UntilAt != ""
+		if !isByMessage || !m.isAbout(s) {
 			continue
 		}
 
@@ -132,11 +133,6 @@ func (all Mutes) Quiet(s *Subject) (until int64) {
 	}
 
 	return until
-}
-
-// IsByMessage reports whether only what a message says decides when m is in force, and no time.
-func (m *Mute) IsByMessage() bool {
-	return m.Times == nil && m.Until.IsZero() && m.Property+m.UntilAt != ""
 }
 
 // InForce reports whether m is in force at t, as far as its times say.

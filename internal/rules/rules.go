@@ -148,11 +148,11 @@ func (r *Rule) Text(value float64) string {
 
 // Base returns where a measurement has the number that r's limits and clears are counted from; empty if they are not.
 func (r *Rule) Base() string {
-	if len(r.Levels) == 0 || !r.Levels[0].LimitAt.Plus {
+	if len(r.Levels) == 0 {
 		return ""
 	}
 
-	return r.Levels[0].LimitAt.Name
+	return r.Levels[0].LimitAt.Base()
 }
 
 // HasReferences reports whether measurements say anything of r's limits.
@@ -268,11 +268,8 @@ func (r *Rule) Stateful() bool {
 		r.Resolved ||
 		r.Repeat > 0 ||
 		r.ClearedFor > 0 ||
-		slices.ContainsFunc(r.Levels, Level.stateful)
+		slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearAt.Name != "" })
 }
-
-// stateful is Rule.Stateful for one level.
-func (l Level) stateful() bool { return l.For > 0 || l.Clear != l.Limit || l.ClearAt.Name != "" }
 
 // Stateful reports whether any rule of s is.
 func (s *Set) Stateful() bool {
