@@ -226,8 +226,8 @@ func (b *Backtest) watch() {
 // writeIncidents writes the records of groups whose members have changed, and gives what waits for that.
 func (b *Backtest) writeIncidents(reg *register) {
 	for g := reg.nextGroup(); g != nil; g = reg.nextGroup() {
-		for w, any := reg.takeGroup(g); any; w, any = reg.takeGroup(g) {
-			_ = reg.writeGroup(context.Background(), b, w) // in memory
+		for any := true; any; {
+			any, _ = reg.writeGroup(context.Background(), b, g) // in memory
 		}
 	}
 }

@@ -378,7 +378,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 				due.Reading.Limit = p.was.limit
 				due.Excluded = v.excluded.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, v.excluded.Name))
 			}
-			p.is.due = v.register.recovery(l, p.was, due)
+			p.is.due = v.register.recovery(key, p.was, due)
 		}
 	default:
 		p.is.State = state

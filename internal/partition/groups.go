@@ -36,7 +36,6 @@ type group struct {
 	written time.Time // when it was, by this machine's clock
 	lacking bool      // the record lacks a change, before which lacks holds the watermark
 	lacks   delivery.Hold
-	changed delivery.Place     // before the first change since the record is being written
 	heard   telemetry.Position // of the last event that ended a silence: the members are as of there, or as of the last event read
 
 	incident string    // under which the record has the members; empty if it has none, or if that is not known
@@ -52,17 +51,16 @@ type groupAlert struct {
 	reading   delivery.Reading
 	heard     int64 // see delivery.Notice.Heard
 	receivers uint32
-	notice    *dueNotice // nil until it was given
-	hold      delivery.Hold
-	holds     bool // hold has the watermark: what it is about follows from the log alone
+	notice    *dueNotice    // nil until it was given
+	hold      delivery.Hold // unless it is about a silence, which the ledger has
 }
 
-// A groupEnd is that of an incident, which is due. The ledger has it.
+// A groupEnd is that of an incident, which is due. The ledger has it until every receiver has settled it and the record says
+// so.
 type groupEnd struct {
 	end    incident.End
 	began  time.Time
 	notice *dueNotice
-	closes bool // every receiver has settled it, or none is to hear of it
 }
 
 // groupKey returns the key of notices about a value.
@@ -122,15 +120,7 @@ func (reg *register) join(g *group, who sensor.ID, since int64) {
 }
 
 // leave takes a member away.
-func (reg *register) leave(g *group, who sensor.ID) {
-	if g.last != nil {
-		more := delivery.More{Of: who}
-		if g.last.More != nil {
-			more.Shown, more.Damaged = g.last.More.Shown, g.last.More.Damaged
-		}
-		g.last.More = &more
-	}
-
+func (reg *register) leave(g *group) {
 	g.members--
 	if g.members > 0 {
 		return
@@ -139,9 +129,7 @@ func (reg *register) leave(g *group, who sensor.ID) {
 	g.incident = ""
 	if g.alert != nil { // it must not go out any more
 		reg.withdraw(g, g.alert.notice)
-		if g.alert.holds {
-			reg.mark.held.Release(&g.alert.hold)
-		}
+		reg.mark.held.Release(&g.alert.hold)
 		g.alert, g.more = nil, 0
 	}
 	reg.rewrite(g)
@@ -149,13 +137,8 @@ func (reg *register) leave(g *group, who sensor.ID) {
 
 // rewrite has the record of g written, and the watermark stay before what it lacks.
 func (reg *register) rewrite(g *group) {
-	before := placeOf(reg.mark.last)
 	if !g.lacking {
-		reg.lack(g, before)
-	}
-
-	if g.writing && !g.stale {
-		g.changed = before
+		reg.lack(g, placeOf(reg.mark.last))
 	}
 
 	reg.write(g)
@@ -196,37 +179,43 @@ func (reg *register) alertGroup(a *delivery.Alert, more *delivery.More) {
 		}
 	}
 
-	switch {
-	case receivers == 0:
-	case g.alert != nil:
-		g.more |= receivers &^ g.alert.receivers
-	default:
-		rd := a.Reading
-		rd.More = more
-		rd.More.Alarm = g.memory
-		g.alert = &groupAlert{reading: rd, receivers: receivers, holds: true}
-		reg.mark.held.Add(&g.alert.hold, a.Before, rd.Enqueued)
-		reg.giveAlert(g)
-	}
-}
-
-// alertSilent has people told of a member that has fallen silent, by the notice of its silence, which the ledger has.
-func (reg *register) alertSilent(g *group, who sensor.ID, n *dueNotice) {
-	if g.alert != nil {
-		g.more |= n.to &^ g.alert.receivers
+	if receivers == 0 {
 		return
 	}
 
-	rd := n.Reading
-	rd.More = &delivery.More{Of: who, Alarm: g.memory}
-	g.alert = &groupAlert{reading: rd, heard: n.Heard, receivers: n.to}
+	rd := a.Reading
+	rd.More = more
+	if reg.raise(g, groupAlert{reading: rd, receivers: receivers}) {
+		reg.mark.held.Add(&g.alert.hold, a.Before, rd.Enqueued)
+	}
+}
+
+// raise makes an alert due, and reports whether it was none before: else the one that is due serves, and who is not to get
+// that gets another one after it.
+func (reg *register) raise(g *group, a groupAlert) (isNew bool) {
+	if g.alert != nil {
+		g.more |= a.receivers &^ g.alert.receivers
+		return false
+	}
+
+	a.reading.More.Alarm = g.memory
+	g.alert = &a
 	reg.giveAlert(g)
+
+	return true
+}
+
+// raiseSilent has people told of a member that has fallen silent, by the notice of its silence, which the ledger has.
+func (reg *register) raiseSilent(g *group, who sensor.ID, n *dueNotice) {
+	rd := n.Reading
+	rd.More = &delivery.More{Of: who}
+	reg.raise(g, groupAlert{reading: rd, heard: n.Heard, receivers: n.to})
 }
 
 // giveAlert gives the alert that is due of g, if there is one, once the record has the members that it is about.
 func (reg *register) giveAlert(g *group) {
 	a := g.alert
-	if a == nil || a.notice != nil || g.stale || g.writing || g.incident == "" || !g.level.removed.IsZero() {
+	if a == nil || a.notice != nil || g.incident == "" || !g.level.removed.IsZero() {
 		return
 	}
 
@@ -257,7 +246,7 @@ func (reg *register) withdraw(g *group, n *dueNotice) {
 	}
 }
 
-// endGroup makes the end of an incident due, unless it is. Of a rule that tells nobody it is only noted.
+// endGroup makes the end of an incident due, unless it is. Of a rule that tells nobody it is due to nobody.
 func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
 	if g.due != nil && g.due.end == end {
 		return
@@ -275,26 +264,19 @@ func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
 		Log:      reg.logName,
 		Incident: &delivery.Incident{Over: true, Overs: end.Overs, About: notify.Incident{ID: end.Incident, Began: began}},
 	}}
-	n.becomeDue(reg.evaluator.everybody())
+	if g.level.rule.Resolved {
+		n.becomeDue(reg.evaluator.everybody())
+	}
+
 	g.due = &groupEnd{end: end, began: began, notice: n}
 	reg.alarms.history.edited = true
-
-	if g.level.rule.Resolved {
-		reg.giveEnd(g)
-	} else {
-		reg.closeGroup(g)
-	}
-}
-
-// closeGroup has the record of g say that everybody knows of the end that is due, or needs to hear nothing of it.
-func (reg *register) closeGroup(g *group) {
-	g.due.closes = true
-	reg.queue(g)
+	reg.giveEnd(g)
+	reg.queue(g) // if nobody is to hear of it
 }
 
 // giveEnd gives the end that is due of g, if there is one, unless it must wait.
 func (reg *register) giveEnd(g *group) {
-	if g.due != nil && !g.due.closes && !reg.behind {
+	if g.due != nil && !reg.behind {
 		reg.out.Give(g.key, &g.due.notice.Notice)
 	}
 }
@@ -314,23 +296,14 @@ func (reg *register) settleGroup(key delivery.Key, n *delivery.Notice) {
 			return
 		}
 
-		if a.holds {
-			reg.mark.held.Release(&a.hold)
-		}
+		reg.mark.held.Release(&a.hold)
 		g.alert = nil
 	case g.due != nil && g.due.notice.is(n):
-		reg.closeGroup(g)
+		reg.queue(g)
 	}
 }
 
-// A groupWork is what is to be written in the record of a group: an entry, or that an end is closed.
-type groupWork struct {
-	group *group
-	entry incident.Entry
-	end   incident.End // zero: entry
-}
-
-// nextGroup returns a group whose record is to be written, nil if there is none. It is the caller's until takeGroup
+// nextGroup returns a group whose record is to be written, nil if there is none. It is the caller's until writeGroup
 // says that nothing is to be written any more.
 func (reg *register) nextGroup() *group {
 	reg.mu.Lock()
@@ -347,26 +320,16 @@ func (reg *register) nextGroup() *group {
 	return g
 }
 
-// takeGroup returns what is to be written in the record of g now; false if that is nothing. Then whatever waited for the
-// record is given.
-func (reg *register) takeGroup(g *group) (w groupWork, any bool) {
+// writeGroup writes in the record of g what is to be written now: its members, or that everybody knows of its end. It reports
+// false if that is nothing; then whatever waited for the record is given.
+func (reg *register) writeGroup(ctx context.Context, records Incidents, g *group) (any bool, err error) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	w.group = g
 	switch {
 	case g.stale:
-		g.stale = false
-		at := incident.Position{Log: reg.logName, Sequence: -1}
-		if read := later(g.heard, reg.mark.last); read.Offset != "" { // up to there the members are known
-			at = incident.Position{Log: logName(read.Generation, reg.id), Sequence: read.Sequence}
-		}
-
-		w.entry = incident.Entry{Members: g.members, First: g.first.String(), Since: fromMicros(g.since), Position: at}
-		return w, true
-
-	case g.due != nil && g.due.closes:
-		w.end = g.due.end
-		return w, true
+		return true, reg.writeMembers(ctx, records, g)
+	case g.due != nil && g.due.notice.Settled():
+		return true, reg.closeEnd(ctx, records, g)
 	}
 
 	g.writing = false
@@ -375,43 +338,33 @@ func (reg *register) takeGroup(g *group) (w groupWork, any bool) {
 		delete(reg.groups, g.key)
 	}
 
-	return w, false
+	return false, nil
 }
 
-// writeGroup writes what takeGroup returned, and notes what the record says then.
-func (reg *register) writeGroup(ctx context.Context, records Incidents, w groupWork) error {
-	var err error
-	var result incident.Result
-	isEnd := w.end != incident.End{}
-	if isEnd {
-		err = records.Close(ctx, w.group.of(), w.end)
-	} else {
-		result, err = records.Sync(ctx, w.group.of(), reg.id, w.entry)
+// writeMembers writes how many members g has, as of the last event read, and notes what the record says then. The caller
+// holds reg.mu, which is released while the record is written.
+func (reg *register) writeMembers(ctx context.Context, records Incidents, g *group) error {
+	place := placeOf(reg.mark.last) // up to there the record has what there is
+	at := incident.Position{Log: reg.logName, Sequence: -1}
+	if read := later(g.heard, reg.mark.last); read.Offset != "" { // up to there the members are known
+		at = incident.Position{Log: logName(read.Generation, reg.id), Sequence: read.Sequence}
 	}
 
+	e := incident.Entry{Members: g.members, First: g.first.String(), Since: fromMicros(g.since), Position: at}
+	g.stale = false
+	reg.mu.Unlock()
+	result, err := records.Sync(ctx, g.of(), reg.id, e)
 	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	g := w.group
-	switch {
-	case err != nil: // it may have been written, or not
-		g.stale = g.stale || !isEnd
+	if err != nil { // it may have been written, or not
+		g.stale = true
 		return err
-	case isEnd:
-		if g.due != nil && g.due.end == w.end {
-			g.due = nil
-			reg.alarms.history.edited = true
-		}
-		return nil
 	}
 
-	if g.lacking {
-		g.lacking = false
-		reg.mark.held.Release(&g.lacks)
-	}
-
-	g.counted, g.written, g.behind = w.entry.Members, time.Now(), result.Behind
+	g.lacking = false
+	reg.mark.held.Release(&g.lacks)
+	g.counted, g.written, g.behind = e.Members, time.Now(), result.Behind
 	if g.stale { // it says nothing of what has changed since
-		reg.lack(g, g.changed)
+		reg.lack(g, place)
 		return nil
 	}
 
@@ -430,6 +383,20 @@ func (reg *register) writeGroup(ctx context.Context, records Incidents, w groupW
 	}
 
 	return nil
+}
+
+// closeEnd writes that every receiver has settled the end that is due of g, as writeMembers does.
+func (reg *register) closeEnd(ctx context.Context, records Incidents, g *group) error {
+	due := g.due
+	reg.mu.Unlock()
+	err := records.Close(ctx, g.of(), due.end)
+	reg.mu.Lock()
+	if err == nil && g.due == due {
+		g.due = nil
+		reg.alarms.history.edited = true
+	}
+
+	return err
 }
 
 // recount has records written that a former owner was further with, and that have had another number of members for a
@@ -509,5 +476,5 @@ func (reg *register) restoreSilence(key alarmKey, k alarm) {
 		Since:    k.Since.Hub,
 	}}}
 	n.becomeDue(reg.evaluator.wanting(key.level))
-	reg.alertSilent(reg.groupOf(key.level, k.group), key.about, n)
+	reg.raiseSilent(reg.groupOf(key.level, k.group), key.about, n)
 }

@@ -61,12 +61,11 @@ func (s *Stream) writeIncidents() {
 func (s *Stream) writeIncident(g *group) {
 	defer s.box.Ask() // for what waits for the record
 	for failed := 0; s.ctx.Err() == nil; {
-		w, any := s.register.takeGroup(g)
+		any, err := s.register.writeGroup(s.ctx, s.config.Incidents, g)
 		if !any {
 			return
 		}
 
-		err := s.register.writeGroup(s.ctx, s.config.Incidents, w)
 		signal(s.room)
 		if err == nil {
 			failed = 0

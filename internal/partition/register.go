@@ -168,7 +168,7 @@ func (reg *register) regroup(key alarmKey, was, is alarm) {
 	}
 
 	if left != "" {
-		reg.leave(reg.groupOf(key.level, left), key.about)
+		reg.leave(reg.groupOf(key.level, left))
 	}
 
 	if joined != "" {
@@ -203,7 +203,7 @@ func (reg *register) saved(silences []unsavedSilence) {
 			k.unsaved = nil
 			reg.alarms.history.keep(o.key, k)
 			reg.become(o.key, k)
-			reg.alertSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
+			reg.raiseSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
 		}
 	}
 }
@@ -214,19 +214,24 @@ func (reg *register) change(key alarmKey, next alarm) {
 	reg.become(key, next)
 }
 
-// recovery returns n, which says that an alarm of l, which was open, has ended; nil if nobody was alerted. Who was alerted
+// recovery returns n, which says that the alarm of key, which was open, has ended; nil if nobody was alerted. Who was alerted
 // gets it, whatever receivers ask for now.
-func (reg *register) recovery(l *level, was alarm, n *dueNotice) *dueNotice {
+func (reg *register) recovery(key alarmKey, was alarm, n *dueNotice) *dueNotice {
 	if was.group != "" { // people are told of the incident's end
-		if g := reg.groups[l.groupKey(was.group)]; g != nil {
+		more := delivery.More{Of: key.about}
+		if n.Reading.More != nil {
+			more.Shown = n.Reading.More.Shown
+		}
+		if g := reg.groups[key.level.groupKey(was.group)]; g != nil {
+			n.Reading.More = &more
 			g.last = &n.Reading
 		}
 		return nil
 	}
 
 	receivers := was.alerted & reg.evaluator.everybody()
-	//planted:recovery-by-filter receivers = reg.evaluator.wanting(l)
-	if !l.rule.Resolved || receivers == 0 {
+	//planted:recovery-by-filter receivers = reg.evaluator.wanting(key.level)
+	if !key.level.rule.Resolved || receivers == 0 {
 		return nil
 	}
 

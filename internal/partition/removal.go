@@ -157,7 +157,7 @@ func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
 		}
 	}
 
-	return alarm{due: reg.recovery(l, was, &dueNotice{Notice: delivery.Notice{
+	return alarm{due: reg.recovery(key, was, &dueNotice{Notice: delivery.Notice{
 		Reading:   r,
 		Log:       log,
 		Part:      part,

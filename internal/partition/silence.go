@@ -316,7 +316,7 @@ func (s silenceAlarms) Unwatched(of sensor.ID) {
 // more of the device, if it is not empty.
 func (reg *register) heard(key alarmKey, at telemetry.Position, excluded string) alarm {
 	was := reg.alarms.byKey[key]
-	return alarm{due: reg.recovery(key.level, was, &dueNotice{Notice: delivery.Notice{
+	return alarm{due: reg.recovery(key, was, &dueNotice{Notice: delivery.Notice{
 		Reading:  delivery.Reading{Limit: was.limit, Enqueued: micros(at.Time), Sequence: at.Sequence, Since: was.Since.Hub},
 		Log:      reg.logName,
 		Excluded: excluded,
