@@ -75,7 +75,7 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 		return nil, errNotDue
 	}
 
-	if n.Incident == nil && n.Silent() && !s.proven(key, n) { // the claim may have taken longer than a proof is good for
+	if n.Silent() && !s.proven(key, n) { // the claim may have taken longer than a proof is good for
 		return nil, errUnproven
 	}
 
@@ -227,15 +227,11 @@ func (o *ownership) run(c, last *ownerCheck) {
 
 	o.mu.Lock()
 	close(c.answered)
+	again := c.err == nil && !o.askAt.IsZero()
 	if c.err == nil {
 		o.took = time.Since(began)
-	}
-
-	again := c.err == nil && !o.askAt.IsZero()
-	switch {
-	case again:
 		o.askAt = time.Time{}
-	case c.err != nil && !errors.Is(c.err, ledger.ErrLost):
+	} else {
 		o.askAt = time.Now().Add(askAgain)
 	}
 	o.mu.Unlock()

@@ -51,7 +51,6 @@ type Stream struct {
 	ledger    *ledger.Ledger // that was taken over; without, there is nothing to write or to ask
 	room      chan struct{}  // signals that something was settled, or the ledger written
 	progress  chan struct{}  // signals that many events were read
-	caughtUp  chan struct{}  // signals, while behind, that events were read
 	hurry     chan struct{}  // signals that somebody waits for the ledger to be written
 	work      sync.WaitGroup // what asks the ledger, and commits
 	sinceMark int            // events since progress was signalled; the reader's
@@ -76,7 +75,6 @@ func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
 		log:       c.Log.With(zap.String("partition", id)),
 		room:      make(chan struct{}, 1),
 		progress:  make(chan struct{}, 1),
-		caughtUp:  make(chan struct{}, 1),
 		hurry:     make(chan struct{}, 1),
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
@@ -185,13 +183,6 @@ func (s *Stream) read(ctx context.Context) error {
 		}
 
 		s.register.take(events)
-		s.register.mu.Lock()
-		behind := s.register.behind
-		s.register.mu.Unlock()
-		if behind {
-			signal(s.caughtUp)
-		}
-
 		if s.sinceMark += len(events); s.sinceMark >= checkpointEvery {
 			s.sinceMark = 0
 			signal(s.progress)

@@ -116,6 +116,9 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 // catchUpWithin bounds how long recoveries wait for the new owner to read on.
 const catchUpWithin = time.Minute
 
+// catchUpEvery is how often it looks whether that is done.
+const catchUpEvery = 100 * time.Millisecond
+
 // catchUp starts the recoveries that are due once what the hub held at the take-over has been read: a device may
 // be hot again. If the hub does not say what it held, or reading takes long, they start all the same.
 func (s *Stream) catchUp() {
@@ -136,11 +139,7 @@ func (s *Stream) catchUp() {
 		defer reg.mu.Unlock()
 		return reg.mark.last.Sequence >= last
 	}
-	for ctx.Err() == nil && !hasReadAll() {
-		select {
-		case <-s.caughtUp:
-		case <-ctx.Done():
-		}
+	for !hasReadAll() && backoff.Sleep(ctx, catchUpEvery) {
 	}
 
 	if s.ctx.Err() != nil {
@@ -204,36 +203,32 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		return
 	}
 
-	// Who was alerted, by whatever filters there were, the gate knows.
 	k := remembered(from)
-	k.alerted = everybody
-	if from.Due != nil {
-		k.due = rememberedNotice(from.Due)
-		//planted:recovery-by-filter k.due.becomeDue(reg.evaluator.wanting(l)); skip
-		k.due.becomeDue(reg.evaluator.everybody())
-	}
-
-	if k.due.silence() { // an alert
-		k.due.becomeDue(reg.evaluator.wanting(l))
-	}
-
 	//planted:takeover-forgets-clear if k.Cleared != (rules.Moment{}) { k.Cleared = rules.Moment{} }
 	was := k
+	if from.Due != nil {
+		was.due = rememberedNotice(from.Due)
+		receivers := reg.evaluator.everybody() // who was alerted, by whatever filters there were, the gate knows
+		//planted:recovery-by-filter receivers = reg.evaluator.wanting(l)
+		switch {
+		case was.due.silence(): // an alert
+			receivers = reg.evaluator.wanting(l)
+		case !l.rule.Resolved:
+			receivers = 0
+		}
+
+		if receivers != 0 {
+			was.due.becomeDue(receivers)
+			k.due = was.due
+		}
+	}
 
 	unsure := passed || !l.removed.IsZero() // nobody can know whether what had begun lasted
 
 	switch {
 	case k.Phase == rules.Open && unsure:
 		k.Cleared = rules.Moment{}
-	case k.Phase == rules.Pending && unsure, l.removed.IsZero() && !l.rule.stateful:
-		k.State = rules.State{}
-	}
-
-	if k.due != nil && (k.due.Settled() || !k.due.silence() && !l.rule.Resolved) {
-		k.due = nil
-	}
-
-	if k.Phase == rules.Normal {
+	case k.Phase == rules.Normal, k.Phase == rules.Pending && unsure, l.removed.IsZero() && !l.rule.stateful:
 		k = alarm{due: k.due}
 	}
 
@@ -278,6 +273,7 @@ func remembered(from ledger.Alarm) alarm {
 	}
 
 	return alarm{
+		alerted: everybody,
 		State: rules.State{
 			Since:   rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
 			Newest:  micros0(from.DeviceNewest),
