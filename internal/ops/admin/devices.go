@@ -121,6 +121,7 @@ func (a *Admin) deviceView(f findings) deviceView {
 func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findings {
 	f := findings{
 		asked:  of,
+		gates:  []gateState{},
 		now:    a.now(),
 		set:    &a.Rules,
 		state:  a.Worker.Device(of),
@@ -158,8 +159,8 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findin
 		sensors = sensors[:shownSensors]
 	}
 
-	windows, unknown := f.windows(a.Receivers, append([]sensor.ID{of}, sensors...))
-	f.inspect(ctx, windows)
+	unknown := f.windows(a.Receivers, append([]sensor.ID{of}, sensors...))
+	f.inspect(ctx)
 	if err := errors.Join(missing[0], missing[1], a.incidentsOf(ctx, &f), unknown); err != nil {
 		f.missing = strings.Split(err.Error(), "\n")
 	}
@@ -170,8 +171,8 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findin
 	return f
 }
 
-// inspect adds to f what the store knows of windows, of some at a time.
-func (f *findings) inspect(ctx context.Context, all []window) {
+// inspect adds to f what the store knows of its windows, of some at a time.
+func (f *findings) inspect(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,
 		inspectTimeout,
@@ -179,25 +180,18 @@ func (f *findings) inspect(ctx context.Context, all []window) {
 	)
 	defer cancel()
 
-	f.gates = make([]gateState, len(all))
 	var asking errgroup.Group
 	asking.SetLimit(inspectAtOnce)
-	for i, w := range all {
+	for i := range f.gates {
+		g := &f.gates[i]
 		asking.Go(func() error {
-			rule := ruleOf(f.set, w.at.Rule)
-			g := gateState{
-				Receiver: w.at.Name, Rule: w.at.Rule, Level: w.at.Level, Sensor: w.of.Name, Shared: w.shared,
-				of: w.of, window: rule.Window,
-			}
 			var err error
-			g.State, err = w.at.Gate.Inspect(ctx, w.of)
-			g.Suppressed = w.at.Gate.Count(w.of)
-			g.Notified = g.Notified && rule.Resolved // else nobody is notified
+			g.State, err = g.gate.Inspect(ctx, g.of)
+			g.Suppressed = g.gate.Count(g.of)
+			g.Notified = g.Notified && g.rule.Resolved // else nobody is notified
 			if err != nil {
 				g.Phase, g.Error = throttle.NotKnown, err.Error()
 			}
-
-			f.gates[i] = g
 			return nil
 		})
 	}
@@ -207,13 +201,6 @@ func (f *findings) inspect(ctx context.Context, all []window) {
 
 // shownSensors is of how many sensors windows are looked up when nobody asks for one.
 const shownSensors = 8
-
-// A window is that of a device, a sensor, or what the device shares, at a receiver.
-type window struct {
-	at     Receiver
-	of     sensor.ID
-	shared string // such as site=berlin; empty if it is the device's or the sensor's own
-}
 
 // sensors returns those of the device that is asked for of which something is known that may have a window: a delivery,
 // an alarm or a past delivery. It has none if a sensor is asked for.
@@ -241,29 +228,36 @@ func (f *findings) sensors() (all []sensor.ID) {
 	return all
 }
 
-// windows returns those of a device or sensors at some receivers. What the device shares is the device's. Its error says
-// of which windows it is not known whose they are.
-func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []window, missing error) {
+// windows adds to f those of a device or sensors at some receivers, not looked up yet. What the device shares is the
+// device's. Its error says of which windows it is not known whose they are.
+func (f *findings) windows(receivers []Receiver, of []sensor.ID) error {
+	add := func(to Receiver, of sensor.ID, shared string) {
+		f.gates = append(f.gates, gateState{
+			Receiver: to.Name, Rule: to.Rule, Level: to.Level, Sensor: of.Name, Shared: shared,
+			gate: to.Gate, of: of, rule: ruleOf(f.set, to.Rule),
+		})
+	}
+
 	var unknown []string
 	for _, to := range receivers {
 		value, known := f.shared[to.Rule]
 		switch {
 		case to.Per == "" && value == "":
 			for _, one := range of {
-				all = append(all, window{at: to, of: one})
+				add(to, one, "")
 			}
 		case to.Per != "" && !known:
 			unknown = append(unknown, to.Rule)
 		case to.Per != "" && value != "":
-			all = append(all, window{at: to, of: sensor.Of(value), shared: to.Per + "=" + value})
+			add(to, sensor.Of(value), to.Per+"="+value)
 		}
 	}
 
-	if len(unknown) > 0 {
-		slices.Sort(unknown)
-		missing = fmt.Errorf("not looked up: the window of %s, which devices share; only the hub knows which this one has: "+
-			"run `alertworker why %s --last 2h`", humanize.Or(slices.Compact(unknown)), f.asked.Device)
+	if len(unknown) == 0 {
+		return nil
 	}
 
-	return all, missing
+	slices.Sort(unknown)
+	return fmt.Errorf("not looked up: the window of %s, which devices share; only the hub knows which this one has: "+
+		"run `alertworker why %s --last 2h`", humanize.Or(slices.Compact(unknown)), f.asked.Device)
 }

@@ -383,7 +383,7 @@ func (a *Admin) partitionRows(
 	byID := map[string]*partitionRow{}
 	for _, p := range all {
 		byID[p.Partition] = &partitionRow{
-			ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, read: p.Checkpoint,
+			ID: p.Partition, Owner: randomPart.ReplaceAllString(p.Owner, "$1"), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, read: p.Checkpoint,
 		}
 	}
 
@@ -437,11 +437,8 @@ func waiting(s partition.State, now time.Time) string {
 	return strings.Join(parts, "; ")
 }
 
-// randomPart is that of an owner's id, behind a name.
+// randomPart is that of an owner's id, behind a name, which people can do without.
 var randomPart = regexp.MustCompile(`(.)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
-
-// label returns the readable part of an owner's id: all but the random part.
-func label(owner string) string { return randomPart.ReplaceAllString(owner, "$1") }
 
 // count formats n, which is not negative, with commas.
 func count[T int | int64](n T) string {

@@ -32,15 +32,12 @@ type Silences interface {
 
 // inForce returns the silences that this replica knows to be in force, with the mute times of the rules.
 func (a *Admin) inForce(now time.Time) []muting.Mute {
-	planned := muting.Planned(&a.Rules, now)
-	if a.Silences == nil {
-		return planned
+	all := muting.Planned(&a.Rules, now)
+	if a.Silences != nil {
+		all = append(all, a.Silences.Silences()...)
 	}
 
-	return append(planned, slices.DeleteFunc(
-		slices.Clone(a.Silences.Silences()),
-		func(s muting.Mute) bool { return !now.Before(s.Until) },
-	)...)
+	return slices.DeleteFunc(all, func(s muting.Mute) bool { return !now.Before(s.Until) })
 }
 
 // listSilences returns the silences that all replicas know to be in force, with the mute times of the rules.

@@ -7,13 +7,15 @@ import (
 	"maps"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/humanize"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // maxShared is how many alerts, and how many open alarms, a replica shows to the others.
@@ -63,7 +65,14 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		Version:   a.Version,
 		Started:   a.Started,
 		Minutes:   a.sample(),
-		Counts:    countsOf(stats),
+		Counts: map[string]int64{
+			countReadings:    readings(stats),
+			countOver:        stats.Over.Load(),
+			countUnavailable: stats.Outcomes[throttle.Unavailable].Load(),
+			countAmbiguous:   stats.Ambiguous.Load(),
+			countDead:        stats.DeadLetters.Load(),
+			countQuieted:     stats.Quieted.Load(),
+		},
 		Undecoded: map[string]int64{},
 		Receivers: a.Worker.Receivers(),
 		Alarms:    a.Worker.AlarmCounts(),
@@ -147,18 +156,6 @@ const (
 	countQuieted     = "quieted"
 )
 
-// countsOf returns the counts of figures, but for countUndecoded and countUnreadable.
-func countsOf(stats *worker.Stats) map[string]int64 {
-	return map[string]int64{
-		countReadings:    readings(stats),
-		countOver:        stats.Over.Load(),
-		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(),
-		countAmbiguous:   stats.Ambiguous.Load(),
-		countDead:        stats.DeadLetters.Load(),
-		countQuieted:     stats.Quieted.Load(),
-	}
-}
-
 // readReports reads what other replicas show.
 func readReports(ask func(context.Context) ([][]byte, error)) func(context.Context) ([]Snapshot, error) {
 	if ask == nil {
@@ -206,4 +203,24 @@ func merged(all []Snapshot) Snapshot {
 	slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
 	slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	return m
+}
+
+// only leaves in m what is about the device that a link names, in whole or by the beginning and the end of a long name, or
+// about one of its sensors, and returns the device's whole name if it is known. A link of an alert leads there.
+func (m *Snapshot) only(link, name string) (device string) {
+	length := max(3, utf8.RuneCountInString(link))
+	isOther := func(of sensor.ID) bool {
+		return humanize.Middle(of.Device, length) != link || name != "" && of.Name != name
+	}
+	m.Open = slices.DeleteFunc(m.Open, func(o openAlarm) bool { return isOther(sensor.ID{Device: o.Device, Name: o.Sensor}) })
+	m.Alerts = slices.DeleteFunc(m.Alerts, func(d pastDelivery) bool { return isOther(d.of()) })
+
+	switch {
+	case len(m.Alerts) > 0:
+		return m.Alerts[0].Device
+	case len(m.Open) > 0:
+		return m.Open[0].Device
+	}
+
+	return link
 }

@@ -81,8 +81,9 @@ type gateState struct {
 	Suppressed int64  `json:"suppressed"`      // readings that this replica kept quiet since the device's last alert
 	Error      string `json:"error,omitempty"` // why that is not known
 
-	of     sensor.ID     // the key of the window: that of the device or sensor, or what shares it
-	window time.Duration // the rule's
+	gate Gate
+	of   sensor.ID // the key of the window: that of the device or sensor, or what shares it
+	rule *rules.Rule
 }
 
 // A subject is what alerts are about that replace one another at a receiver.
@@ -101,7 +102,7 @@ func (g gateState) delivered() time.Time {
 		return g.Claimed
 	}
 
-	return g.Quiet.Add(-g.window) // the last claim failed: it was the one before
+	return g.Quiet.Add(-g.rule.Window) // the last claim failed: it was the one before
 }
 
 // undelivered returns the last dead letter, unless its receiver has since taken another alert in its place: from this

@@ -20,12 +20,12 @@ func TestWhy(t *testing.T) {
 		u.Partition = "3"
 		return partition.DeviceState{Unreadable: &u}
 	}
-	open := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
-	down := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.NotKnown}, Error: "connection refused"}
-	window := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
-	over := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
-	failed := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
-	claim := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
+	open := gateState{Receiver: "hook", Rule: "temperature", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Now: now}}
+	down := gateState{Receiver: "hook", Rule: "temperature", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Phase: throttle.NotKnown}, Error: "connection refused"}
+	window := gateState{Receiver: "hook", Rule: "temperature", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Phase: throttle.Closed, Until: now.Add(41 * time.Second), Quiet: now.Add(41 * time.Second), Claimed: ago(19 * time.Second), Now: now}}
+	over := gateState{Receiver: "hook", Rule: "temperature", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
+	failed := gateState{Receiver: "hook", Rule: "temperature", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
+	claim := gateState{Receiver: "hook", Rule: "temperature", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
 	taken := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second)}
 	letter := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Text: "oven-7: 91.5, at or above 80", Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
 	logged := letter
@@ -126,7 +126,7 @@ func TestWhyOfRules(t *testing.T) {
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) partition.AlarmState {
 		return partition.AlarmState{Partition: "3", Rule: rule, Level: level, Phase: phase, Value: limit, Limit: limit, Since: ago(since)}
 	}
-	window := gateState{Receiver: "hook", Rule: "hot", Level: "critical", window: 10 * time.Minute, State: throttle.State{
+	window := gateState{Receiver: "hook", Rule: "hot", Level: "critical", rule: &rules.Rule{Window: 10 * time.Minute}, State: throttle.State{
 		Phase: throttle.Closed, Until: now.Add(7 * time.Minute), Quiet: now.Add(7 * time.Minute), Claimed: ago(3 * time.Minute), Now: now,
 	}}
 	for name, test := range map[string]struct {
@@ -155,7 +155,7 @@ func TestWhyOfRules(t *testing.T) {
 				"  window   hook · hot · critical: in force until 03:21:00 UTC (another 7 min); an alert was delivered at 03:11:00 UTC (3 min ago) by a replica"},
 		"not sent again yet": {&set, []partition.AlarmState{{Partition: "3", Rule: "damp", Phase: rules.Open, Value: 91, Limit: 60, Since: ago(time.Hour), Waits: []delivery.Condition{
 			{For: delivery.WaitRepeat, Text: "receiver hook got its alarm, and gets it again if it stays open", Since: ago(time.Hour), Next: now.Add(3 * time.Hour)},
-		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyOpen,
+		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", rule: &rules.Rule{Window: time.Minute}, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyOpen,
 			"its alarm is open\n" +
 				"  alarm    damp: open since 02:14:00 UTC, by 91, limit 60 (partition 3)\n" +
 				"  repeat   damp: receiver hook got its alarm, and gets it again if it stays open; sent at 02:14:00 UTC (60 min ago); due again in 3 h\n" +
