@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
@@ -100,7 +101,7 @@ func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options
 		Metrics:  o.metrics.Handler(),
 		Hosts:    c.Hosts(),
 		Token:    c.HTTPAdminToken.Reveal(),
-		Status:   o.monitor.Report,
+		Self:     func() status.Statement { return status.Statement{Replica: c.ReplicaName, Status: o.monitor.Report()} },
 		Log:      log,
 	}
 }
@@ -117,7 +118,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Incidents = incidents(c, shared.records)
 	o.Silences = r.muting
 	o.Others = r.source.Reports
-	o.Late = r.lag.Late
+	o.Self = r.self
 
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
 		intake := r.worker.NewIntake(context.Background(), "http")

@@ -22,8 +22,8 @@ func TestHandlerPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken := func() status.Report { panic("nobody knows") }
-	s.handler.Store(admin.New(admin.Options{Status: broken, Recorder: &admin.Recorder{}, Log: zap.NewNop()}))
+	broken := func() status.Statement { panic("nobody knows") }
+	s.handler.Store(admin.New(admin.Options{Self: broken, Recorder: &admin.Recorder{}, Log: zap.NewNop()}))
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	work.Go(func() { s.serve(ctx) })

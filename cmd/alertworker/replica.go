@@ -91,7 +91,7 @@ func newReplica(
 	if err != nil {
 		return nil, err
 	}
-	config.Deliveries.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, nil)
+	config.Deliveries.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, func(notify.DeadLetter) string { return "" })
 	//planted:dead-letters-logged if false
 	if s.deadLetters != nil {
 		config.Deliveries.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)

@@ -92,7 +92,7 @@ func faulty(s status.State) func(*admin.Options) {
 				Effect: "3 alerts wait until it answers.",
 			})
 		}
-		o.Status = func() status.Report { return r }
+		o.Self = func() status.Statement { return status.Statement{Replica: o.Replica, Status: r} }
 	}
 }
 

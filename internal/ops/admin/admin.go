@@ -76,8 +76,8 @@ type Options struct {
 
 	Incidents Incidents // of all replicas; nil while the replica is starting
 
-	// Status says whether alerts are going out.
-	Status func() status.Report
+	// Self is what this replica says about itself, such as whether alerts are going out.
+	Self func() status.Statement
 
 	// Partitions returns the status of all partitions. Run calls it while
 	// the status page is open, at most every 4 s. Nil: only this
@@ -87,9 +87,6 @@ type Options struct {
 	// Others returns what Report returned on each other replica, of late, and is called likewise. Nil: there are none.
 	Others func(context.Context) ([][]byte, error)
 
-	// Late returns the most by which this replica may be behind in a partition. Nil: that is not known.
-	Late func() time.Duration
-
 	Log *zap.Logger
 }
 
@@ -97,8 +94,7 @@ type Options struct {
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
 	Options
-	facts      map[string]string // of Rules
-	starting   bool              // there is no worker yet
+	starting   bool // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
 	incidents  *shared[openIncidents]
@@ -113,7 +109,6 @@ type Admin struct {
 func New(o Options) *Admin {
 	a := &Admin{
 		Options:    o,
-		facts:      o.Rules.Facts(),
 		starting:   o.Worker == nil,
 		minutes:    map[int64]totals{}, // what was counted before is part of this one
 		partitions: newShared(o.Partitions),
@@ -219,7 +214,7 @@ func (a *Admin) now() time.Time { return time.Now().In(cmp.Or(a.Zone, time.UTC))
 // the status: its alerts wait, and another replica could not deliver them either. A replica that
 // stands by is ready, or a rolling update would never stop those that it waits for.
 func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
-	report := a.Options.Status()
+	report := a.Self().Status
 	code := http.StatusOK
 	if !report.Ready {
 		code = http.StatusServiceUnavailable
@@ -233,5 +228,5 @@ func (a *Admin) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	httpapi.Write(w, http.StatusOK, struct {
 		Replica string `json:"replica"`
 		status.Report
-	}{a.Replica, a.Options.Status()})
+	}{a.Replica, a.Self().Status})
 }

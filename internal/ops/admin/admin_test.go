@@ -23,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
@@ -249,7 +250,7 @@ func TestStarting(t *testing.T) {
 	monitor := status.New(zap.NewNop())
 	monitor.Opening(status.ByStore, errors.New("401: the credentials were rejected"), true)
 	a := admin.New(admin.Options{
-		Source: "contoso/telemetry", Started: time.Now(), Recorder: &admin.Recorder{}, Status: monitor.Report, Token: token, Log: zap.NewNop(),
+		Source: "contoso/telemetry", Started: time.Now(), Recorder: &admin.Recorder{}, Self: func() status.Statement { return status.Statement{Status: monitor.Report()} }, Token: token, Log: zap.NewNop(),
 	})
 	for path, code := range map[string]int{"/": 200, "/readyz": 503, "/healthz": 200, "/status": 200, "/devices/oven": 503} {
 		answer := httptest.NewRecorder()
@@ -467,7 +468,8 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 				Rules: rules.Set{Rules: []rules.Rule{offline, hot}}, Recorder: &admin.Recorder{}, Silences: cache, Token: token, Log: zap.NewNop(),
 				Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/", Rosters: "group/roster/"},
 				Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Per: "site", Gate: gate}, {Name: "hook", Rule: "hot", Gate: own}},
-				Status:    func() status.Report { return status.Report{} },
+				Self:      func() status.Statement { return status.Statement{} },
+				Incidents: &incident.Book{Store: store, Prefix: "group/incidents/"},
 			}
 			change(&o)
 			return admin.New(o)

@@ -52,29 +52,29 @@ type incidentView struct {
 	State       incident.State
 	Began       time.Time
 	Members     int
-	AtLeast     bool           // there may be more
-	First       string         // the member whose alarm began first
-	Since       time.Time      // when it began
-	Partitions  map[string]int // the number of members in each that has any
+	AtLeast     bool      // there may be more
+	First       string    // the member whose alarm began first
+	Since       time.Time // when it began
 
-	kind string // what a member is
+	entries map[string]incident.Entry // of partitions
+	kind    string                    // what a member is
 }
 
 // incidentView returns what there is to see of an incident, whose owners correct their numbers once a window.
 func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
 	v := incidentView{
-		ID:         l.Record.ID,
-		Rule:       l.Group.Rule,
-		Level:      l.Group.Level,
-		Silence:    l.Group.Silence,
-		Value:      l.Group.Value,
-		State:      l.Record.State,
-		Began:      l.Record.Began,
-		Partitions: map[string]int{},
+		ID:      l.Record.ID,
+		Rule:    l.Group.Rule,
+		Level:   l.Group.Level,
+		Silence: l.Group.Silence,
+		Value:   l.Group.Value,
+		State:   l.Record.State,
+		Began:   l.Record.Began,
+		entries: l.Record.Entries,
+		kind:    "device",
 	}
 
 	rule := ruleOf(&a.Rules, v.Rule)
-	v.kind = "device"
 	if len(rule.Sensor) > 0 {
 		v.kind = "sensor"
 	}
@@ -82,20 +82,17 @@ func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
 	v.Members, v.AtLeast = l.Record.Members(now.Add(-rule.Window))
 	first := l.Record.First()
 	v.First, v.Since = first.First, first.Since
-	for name, e := range l.Record.Entries {
-		if e.Members > 0 {
-			v.Partitions[name] = e.Members
-		}
-	}
 
 	return v
 }
 
 // By says for people how many members are in which partitions.
 func (v incidentView) By() string {
-	in := slices.SortedFunc(maps.Keys(v.Partitions), telemetry.ComparePartitions)
-	for i, name := range in {
-		in[i] = fmt.Sprintf("%d in partition %s", v.Partitions[name], name)
+	var in []string
+	for _, name := range slices.SortedFunc(maps.Keys(v.entries), telemetry.ComparePartitions) {
+		if n := v.entries[name].Members; n > 0 {
+			in = append(in, fmt.Sprintf("%d in partition %s", n, name))
+		}
 	}
 
 	return humanize.Some(in)
@@ -150,7 +147,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 
 	for _, s := range f.state.Alarms {
 		rule := ruleOf(&a.Rules, s.Rule)
-		if s.Group == "" || s.Phase != rules.Open || a.Options.Incidents == nil {
+		if s.Group == "" || s.Phase != rules.Open {
 			continue
 		}
 
@@ -173,7 +170,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 // incidentText says which incident an alarm is part of.
 func (f findings) incidentText(i incidentOf) string {
 	of := "the incident of " + shortName(i.Value)
-	if i.State != incident.Running || i.Partitions[i.alarm.Partition] == 0 {
+	if i.State != incident.Running || i.entries[i.alarm.Partition].Members == 0 {
 		return "to be part of " + of + ": its record does not say so yet"
 	}
 

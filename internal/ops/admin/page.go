@@ -168,13 +168,9 @@ func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get()
 	query := r.URL.Query()
-	device, alerts := query.Get("device"), maxAlerts
-	if device != "" {
-		alerts = maxDeliveries
-	}
-
-	all := append([]Snapshot{a.snapshot(now, alerts, maxAlarms)}, others...)
+	all := append([]Snapshot{a.snapshot(now, maxDeliveries, maxAlarms)}, others...)
 	m := merged(all)
+	device := query.Get("device")
 	if device != "" {
 		device = m.only(device, query.Get("sensor"))
 	}

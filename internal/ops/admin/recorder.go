@@ -77,7 +77,7 @@ func (d pastDelivery) window() sensor.ID {
 // of returns what the alert was about, sharing aside.
 func (d pastDelivery) of() sensor.ID { return sensor.ID{Device: d.Device, Name: d.Sensor} }
 
-// DeadLetters returns next, whose letters r records. id returns the id of a letter; nil: letters have none.
+// DeadLetters returns next, whose letters r records. id returns the id of a letter, empty if it has none.
 func (r *Recorder) DeadLetters(next delivery.DeadLetters, id func(notify.DeadLetter) string) delivery.DeadLetters {
 	return &deadLetters{next, id, r}
 }
@@ -95,13 +95,8 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 	}
 
 	e := deliveryOf(d.Alert, d.Name, l.recorder.Zone)
-	e.Reason = d.Reason
-	if l.id != nil {
-		e.Letter = l.id(d)
-	}
-
+	e.Reason, e.Letter = d.Reason, l.id(d)
 	l.recorder.add(e)
-
 	return nil
 }
 

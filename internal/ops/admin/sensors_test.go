@@ -47,7 +47,7 @@ func TestSensorsOfADevice(t *testing.T) {
 			Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Worker: w, Token: token, Log: zap.NewNop(),
 			Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/"},
 			Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
-			Status:    func() status.Report { return status.Report{} },
+			Self:      func() status.Statement { return status.Statement{} },
 		})
 		for path, want := range map[string]string{
 			"/devices/gw-12":                  "flow return",
@@ -118,7 +118,7 @@ func TestManySensors(t *testing.T) {
 			Worker:    &fakeWorker{devices: map[string]partition.DeviceState{"gw-12": {Partitions: []string{"0"}, Alarms: here}}},
 			Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/"},
 			Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
-			Status:    func() status.Report { return status.Report{} },
+			Self:      func() status.Statement { return status.Statement{} },
 		})
 		var b strings.Builder
 		err = a.WriteText(t.Context(), &b, sensor.Of("gw-12"), admin.Readings{})

@@ -23,8 +23,8 @@ func TestSilences(t *testing.T) {
 	cache := muting.NewCache(store, zap.NewNop())
 	a := admin.New(admin.Options{
 		Token: "secret", Worker: &fakeWorker{}, Silences: cache, Recorder: &admin.Recorder{}, Log: zap.NewNop(),
-		Status: func() status.Report { return status.Report{} },
-		Rules:  rules.Set{Rules: []rules.Rule{{Name: "hot", Levels: []rules.Level{{Limit: 80}}}}},
+		Self:  func() status.Statement { return status.Statement{} },
+		Rules: rules.Set{Rules: []rules.Rule{{Name: "hot", Levels: []rules.Level{{Limit: 80}}}}},
 	})
 	ask := func(token, method, path, body string) (int, string) {
 		r := httptest.NewRequest(method, "http://host"+path, strings.NewReader(body))
@@ -107,8 +107,8 @@ func TestMuteTimesAreListed(t *testing.T) {
 	hot := rules.Rule{Name: "hot", Resolved: true, Levels: []rules.Level{{Limit: 80}}}
 	a := admin.New(admin.Options{
 		Token: "secret", Worker: &fakeWorker{}, Silences: muting.NewCache(store, zap.NewNop()), Recorder: &admin.Recorder{}, Log: zap.NewNop(),
-		Status: func() status.Report { return status.Report{} },
-		Rules:  rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Device: "lab-*", Times: always}}},
+		Self:  func() status.Statement { return status.Statement{} },
+		Rules: rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Device: "lab-*", Times: always}}},
 	})
 	ask := func(method, path, body string) string {
 		r := httptest.NewRequest(method, "http://host"+path, strings.NewReader(body))

@@ -61,7 +61,7 @@ type openAlarm struct {
 func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	stats := a.Worker.Stats()
 	s := Snapshot{
-		Statement: status.Statement{Replica: a.Replica, Status: a.Options.Status(), Rules: a.facts},
+		Statement: a.Self(),
 		Version:   a.Version,
 		Started:   a.Started,
 		Minutes:   a.sample(),
@@ -92,10 +92,6 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		if d.Reason != telemetry.ReasonMissing && len(s.UnreadableNamed) < maxShared {
 			s.UnreadableNamed = append(s.UnreadableNamed, unreadableDevice{d.Device, d.Reason.String(), d.Since})
 		}
-	}
-
-	if a.Late != nil {
-		s.Late = a.Late()
 	}
 
 	for _, o := range a.Worker.Alarms(alarms) {

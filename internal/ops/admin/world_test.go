@@ -58,7 +58,6 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 		Recorder: w.recorder, Token: token, Log: zap.NewNop(),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "up 1") }),
 		Ingest:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
-		Status:  w.monitor.Report,
 		Partitions: func(context.Context) ([]telemetry.PartitionStatus, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -66,6 +65,7 @@ func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 			return slices.Clone(w.partitions), w.partitionsError
 		},
 	}
+	o.Self = func() status.Statement { return status.Statement{Replica: o.Replica, Status: w.monitor.Report()} }
 	for _, c := range change {
 		c(&o)
 	}

@@ -85,7 +85,7 @@ func (t *LagTracker) last(partition string, sequence int64, state partition.Stat
 		// Both are bounds: the oldest unread event arrived after the reader was at the end, and
 		// after the last event read.
 		since := l.caughtUp
-		if read && state.ReadUntil.After(since) {
+		if state.ReadUntil.After(since) {
 			since = state.ReadUntil
 		}
 
