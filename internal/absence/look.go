@@ -53,62 +53,54 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 
 // A look is one at the devices of the partition by one rule.
 type look struct {
-	rule     int
-	now      time.Time
-	proven   int64           // up to when everything was read, in Unix ms: see Watch.provenUntil
-	waits    bool            // nothing is said of devices: see Watch.hubIsQuiet
-	expects  map[string]bool // see expectsAny; nil until it is needed
-	unproven bool            // deadlines are over, but not proven to be
+	rule    int
+	proven  int64           // up to when everything was read, in Unix ms: see Watch.provenUntil
+	expects map[string]bool // see expectsAny; nil until it is needed
 }
 
-// look reports the devices whose deadlines by a rule are proven to be over, and returns whether others are over but not
-// proven to be.
+// look reports the devices and sensors whose deadlines by a rule are proven to be over, and returns whether others are
+// over but not proven to be.
 func (w *Watch) look(rule int, now time.Time) (unproven bool) {
-	l := look{rule: rule, now: now, proven: w.provenUntil(now, Freshness(w.rules[rule].Limit))}
-	l.waits = w.hubIsQuiet(rule, l.proven)
+	l := look{rule: rule, proven: w.provenUntil(now, Freshness(w.rules[rule].Limit))}
+	waits := w.hubIsQuiet(rule, l.proven) // nothing is said of devices
 
 	for device := range w.roster.Len() {
-		w.lookAt(&l, device)
+		of := w.roster.Name(device)
+		if at, is := w.back[key{rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see Hear
+			//planted:sensors-not-excused skip
+			w.roster.Excuse(device, rule, at+w.rules[rule].Limit.Milliseconds())
+		}
+
+		h := w.roster.Heard(device, rule)
+		since, deadline := w.roster.Silence(rule, h)
+		switch {
+		case h.Time == 0 || l.proven >= w.forgetAt(rule, h): // it has sent nothing, or is forgotten
+		case max(l.proven, now.UnixMilli()) < deadline: // what is proven may be ahead of our clock
+		case w.isOpen(key{rule, of}):
+		case l.proven < deadline:
+			unproven = unproven || now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
+		case w.alarms.Muted(rule, of, w.roster.Shared(device, rule), l.proven):
+			// It was allowed to be silent, as if it had said so, and is not forgotten.
+			w.roster.Excuse(device, rule, l.proven)
+			w.changed = w.changed || now.Sub(w.written) >= keepExcuses
+		case of.Name == "" && !w.expectsAny(&l, of.Device), of.Name != "" && !w.heardAfter(rule, of, deadline):
+		case waits:
+			unproven = true
+		case w.isUnreached(&l, deadline): // every device has its time once more
+			w.roster.Restart(rule, roster.Place{Sequence: w.read.Sequence, Time: w.unheard.to})
+		default:
+			w.tell(rule, Silence{
+				Of:       of,
+				Since:    since,
+				Heard:    h.Time,
+				Deadline: deadline,
+				Proven:   l.proven,
+				Shared:   w.roster.Shared(device, rule),
+			})
+		}
 	}
 
-	return l.unproven
-}
-
-// lookAt looks at one device or sensor.
-func (w *Watch) lookAt(l *look, device int) {
-	of := w.roster.Name(device)
-	if at, is := w.back[key{l.rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see Hear
-		//planted:sensors-not-excused skip
-		w.roster.Excuse(device, l.rule, at+w.rules[l.rule].Limit.Milliseconds())
-	}
-
-	h := w.roster.Heard(device, l.rule)
-	since, deadline := w.roster.Silence(l.rule, h)
-	switch {
-	case h.Time == 0 || l.proven >= w.forgetAt(l.rule, h): // it has sent nothing, or is forgotten
-	case max(l.proven, l.now.UnixMilli()) < deadline: // what is proven may be ahead of our clock
-	case w.isOpen(key{l.rule, of}):
-	case l.proven < deadline:
-		l.unproven = l.unproven || l.now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
-	case w.alarms.Muted(l.rule, of, w.roster.Shared(device, l.rule), l.proven):
-		// It was allowed to be silent, as if it had said so, and is not forgotten.
-		w.roster.Excuse(device, l.rule, l.proven)
-		w.changed = w.changed || l.now.Sub(w.written) >= keepExcuses
-	case of.Name == "" && !w.expectsAny(l, of.Device), of.Name != "" && !w.heardAfter(l.rule, of, deadline):
-	case l.waits:
-		l.unproven = true
-	case w.isUnreached(l, deadline): // every device has its time once more
-		w.roster.Restart(l.rule, roster.Place{Sequence: w.read.Sequence, Time: w.unheard.to})
-	default:
-		w.tell(l.rule, Silence{
-			Of:       of,
-			Since:    since,
-			Heard:    h.Time,
-			Deadline: deadline,
-			Proven:   l.proven,
-			Shared:   w.roster.Shared(device, l.rule),
-		})
-	}
+	return unproven
 }
 
 // heardAfter reports whether something came of a sensor's device at a time or after it, in Unix ms: else the device may

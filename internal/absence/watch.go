@@ -26,6 +26,9 @@ const (
 	askEvery  = 10 * time.Second // the hub
 	maxReplay = 10 * time.Minute // of log between a roster and the start; beyond it the floor rises
 
+	saveEvery   = time.Minute // the roster is written at most so often, and at a hand-over
+	saveTimeout = 20 * time.Second
+
 	eventMargin = 2 * time.Second // by which the hub's times may go back within a partition
 	maxFresh    = 5 * time.Minute
 	clockMargin = 5 * time.Second // by which the store's clock and ours may both be ahead of the hub's
@@ -230,6 +233,50 @@ func (w *Watch) Load(ctx context.Context) error {
 	return nil
 }
 
+// A Saved is what became of a Save.
+type Saved struct {
+	Err    error // why the roster was not written, nil if it was, or did not have to be
+	Needed bool  // the next owner cannot go on from what is in the store: nothing else may be written before it
+	Wrote  bool
+}
+
+// Save writes the roster, if it is time for that, or if this is the last time.
+func (w *Watch) Save(ctx context.Context, last bool) Saved {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	isChanged := len(w.rules) > 0 && (w.changed || w.read != w.kept)
+	isTime := last || !w.found || now.Sub(w.written) >= saveEvery // at once if the one in the store will not do
+	if !isChanged || !isTime {
+		return Saved{}
+	}
+
+	w.changed = false
+	w.written = now
+	wasFound := w.found
+	w.found = w.found || !w.read.Time.IsZero() // unless a device is forgotten while it is written
+	if w.read.Offset != "" && !w.read.NotAfter(w.roster.Position) {
+		w.roster.Position = w.read
+	}
+
+	content, read, expected := w.roster.Encode(), w.read, w.roster.Expects()
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	w.mu.Unlock()
+	err := w.file.Write(ctx, content, expected)
+	w.mu.Lock()
+
+	if err != nil {
+		w.changed = true
+		w.found = w.found && wasFound
+		return Saved{Err: err, Needed: !w.found, Wrote: true}
+	}
+
+	w.kept = read
+
+	return Saved{Needed: !w.found, Wrote: true}
+}
+
 // An Open is a silence that has an alarm at a take-over.
 type Open struct {
 	Rule  int
@@ -410,35 +457,40 @@ type hearing struct {
 	says   Says
 }
 
-// hear records that a device or sensor was heard, and ends its silence.
+// hear records that a device or sensor was heard, and ends its silence by that rule if it has one about an earlier event.
 func (w *Watch) hear(number int, h roster.Heard, heard hearing) {
-	h.Quiet = w.quiet(number, heard.rule, heard.says, heard.e)
+	rule, e := &w.rules[heard.rule], heard.e
+	excluded := heard.says == Excluded
+	//planted:unexpected-is-silent excluded = false
+	if heard.says == Nothing {
+		//planted:nothing-said-excludes excluded = true; skip
+		excluded = !w.roster.Heard(number, heard.rule).Expected()
+	}
+
+	h.Quiet = roster.Excluded
+	if !excluded {
+		//planted:quiet-is-expected h.Quiet = 0; skip
+		h.Quiet = rule.Quiet(e)
+	}
+
 	w.roster.Hear(number, heard.rule, h)
-	if shared := w.rules[heard.rule].Shared; shared != nil && w.roster.Heard(number, heard.rule).Sequence == h.Sequence {
-		w.text = shared(w.text[:0])
+	if rule.Shared != nil && w.roster.Heard(number, heard.rule).Sequence == h.Sequence {
+		w.text = rule.Shared(w.text[:0])
 		w.roster.Share(number, heard.rule, w.text)
 	}
 
-	if len(w.open) > 0 {
-		w.end(heard)
-	}
-}
-
-// quiet returns the roster.Heard.Quiet of a device by a rule after the event e, which says so.
-func (w *Watch) quiet(device, rule int, says Says, e *telemetry.Event) int64 {
-	excluded := says == Excluded
-	//planted:unexpected-is-silent excluded = false
-	if says == Nothing {
-		//planted:nothing-said-excludes excluded = true; skip
-		excluded = !w.roster.Heard(device, rule).Expected()
+	since, open := w.open[key{heard.rule, sensor.ID{Device: e.Device, Name: string(heard.name)}}]
+	if !open || e.Sequence <= since.Sequence {
+		return
 	}
 
-	if excluded {
-		return roster.Excluded
+	of := sensor.ID{Device: e.Device, Name: string(heard.name)}
+	delete(w.open, key{heard.rule, of})
+	if heard.says == Excluded {
+		w.alarms.Excluded(heard.rule, e, of.Name, heard.found, heard.before)
+	} else {
+		w.alarms.Heard(heard.rule, of, heard.before, e.Position)
 	}
-
-	//planted:quiet-is-expected return 0
-	return w.rules[rule].Quiet(e)
 }
 
 // number returns that of a device with this hash in the roster, or of its sensor unless name is empty, -1 if there is no
@@ -516,23 +568,6 @@ func (w *Watch) dawn(from int64, at roster.Place) {
 func (w *Watch) isOpen(k key) bool {
 	_, open := w.open[k]
 	return open
-}
-
-// end ends the silence of a device or sensor that is heard, if it has one by that rule which is about an earlier event.
-func (w *Watch) end(h hearing) {
-	since, open := w.open[key{h.rule, sensor.ID{Device: h.e.Device, Name: string(h.name)}}]
-	if !open || h.e.Sequence <= since.Sequence {
-		return
-	}
-
-	k := key{h.rule, sensor.ID{Device: h.e.Device, Name: string(h.name)}}
-	delete(w.open, k)
-	if h.says == Excluded {
-		w.alarms.Excluded(h.rule, h.e, k.of.Name, h.found, h.before)
-		return
-	}
-
-	w.alarms.Heard(h.rule, k.of, h.before, h.e.Position)
 }
 
 // Freshness is how old the proof of a silence may be.

@@ -306,18 +306,29 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 	to.Position = r.Position
 	to.Outage = r.Outage
 
+	unheard := Place{r.Position.Sequence, now}
 	from := make([]int, len(columns)) // the column of r that each goes on with, -1 if there is none
 	for i := range to.columns {
-		from[i] = r.source(to.columns[i])
-		r.resume(&to.columns[i], from[i], now)
+		c := &to.columns[i]
+		from[i] = r.source(*c)
+		isHeard := false // what came before now was
+		if from[i] >= 0 {
+			was := r.columns[from[i]]
+			c.Floor = was.Floor
+			c.Gap = was.Gap
+			isHeard = was.Idle == 0 && was.Hears == c.Hears
+		}
+
+		if !isHeard {
+			c.Floor = later(c.Floor, unheard)
+		}
 	}
 
 	for i, c := range r.columns {
-		if c.Idle == 0 {
-			c.Idle = now
-		}
-
-		if to.mayKeep(c, now) {
+		c.Idle = cmp.Or(c.Idle, now)
+		isKept := now-c.Idle < KeepIdle.Milliseconds() && len(to.columns) < MaxColumns
+		//planted:missing-rule-forgets if false
+		if isKept && to.Column(c.Rule) < 0 {
 			to.columns = append(to.columns, c)
 			from = append(from, i)
 		}
@@ -339,34 +350,6 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 	}
 
 	return to
-}
-
-// resume has c go on with a column of r, at now in Unix ms. What came before now nobody has heard for it if there is
-// no such column, if nobody heard for that one lately, or if something else was heard.
-func (r *Roster) resume(c *Column, from int, now int64) {
-	unheard := Place{r.Position.Sequence, now}
-	if from < 0 {
-		c.Floor = later(c.Floor, unheard)
-		return
-	}
-
-	was := r.columns[from]
-	c.Floor = was.Floor
-	c.Gap = was.Gap
-	if was.Idle != 0 || was.Hears != c.Hears {
-		c.Floor = later(c.Floor, unheard)
-	}
-}
-
-// mayKeep reports whether r has no column for the rule of c, but room for it, and c is not idle for too long at now, in
-// Unix ms.
-func (r *Roster) mayKeep(c Column, now int64) bool {
-	if r.Column(c.Rule) >= 0 || len(r.columns) >= MaxColumns {
-		return false
-	}
-
-	//planted:missing-rule-forgets return false
-	return now-c.Idle < KeepIdle.Milliseconds()
 }
 
 // hearAll records for a column of r what another roster has heard for one of its own.
