@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
@@ -113,17 +114,16 @@ func (m *message) deliver() {
 
 // inParallel calls do for 0 to n-1, for storeCalls of them at a time.
 func inParallel(n int, do func(int)) {
-	var next atomic.Int64
-	var all sync.WaitGroup
-	for range min(n, storeCalls) {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
+	var all errgroup.Group
+	all.SetLimit(storeCalls)
+	for i := range n {
+		all.Go(func() error {
+			do(i)
+			return nil
 		})
 	}
 
-	all.Wait()
+	_ = all.Wait()
 }
 
 // claimKey claims the key of a's delivery, and reports whether its notice goes. It composes the notice once there is a

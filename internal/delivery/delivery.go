@@ -97,6 +97,23 @@ const (
 	worth            = 64 // turns, by which one class is ahead of the next
 )
 
+// A deadLetter is what a delivery that was given up becomes.
+type deadLetter struct {
+	cause  cause
+	letter *notify.DeadLetter // nil until it is composed
+	kept   bool
+}
+
+// A cause is why a delivery was given up.
+type cause uint8
+
+const (
+	failedForGood cause = iota
+	refusedAlert        // by the receiver, for what it says about a reading
+	tooOld              // while it waited
+	tooMany             // while it waited
+)
+
 // class returns that of d, by what it is about now: first alerts come before recoveries and these before reminders, and
 // higher levels before lower ones. Each time that it was refused for rate puts it one further back, because the fault
 // may be its own; a first alert stays before reminders.
@@ -118,23 +135,6 @@ func (d *delivery) class() class {
 //planted:classes-do-not-age return d.number + int64(d.class())<<40
 func (d *delivery) turn() int64 { return d.number + int64(d.class())*worth }
 
-// A deadLetter is what a delivery that was given up becomes.
-type deadLetter struct {
-	cause  cause
-	letter *notify.DeadLetter // nil until it is composed
-	kept   bool
-}
-
-// A cause is why a delivery was given up.
-type cause uint8
-
-const (
-	failedForGood cause = iota
-	refusedAlert        // by the receiver, for what it says about a reading
-	tooOld              // while it waited
-	tooMany             // while it waited
-)
-
 // of returns what one of d's readings is of.
 func (d *delivery) of(r *Reading) sensor.ID {
 	if more := r.more(); d.subject.Topic.Shared || more.Of != (sensor.ID{}) {
@@ -152,12 +152,6 @@ func (d *delivery) less(than *delivery) bool {
 		return d.key < than.key
 	}
 	return d.head.before(&than.head)
-}
-
-// start makes r the head. Nothing has been tried for it.
-func (d *delivery) start(r *Reading) {
-	d.head = *r
-	d.tries = tries{since: r.Enqueued}
 }
 
 // failedBecause keeps for who replays d why its last attempt failed, nil if it did not.
@@ -203,10 +197,9 @@ func (q *queue) waiting() int {
 func (d *delivery) gate() Gate { return d.subject.Topic.Gates[d.q.to.index] }
 
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
-// that is nil. It must be made to wait. The caller holds box.mu.
+// that is nil. It does not wait for anything yet. The caller holds box.mu.
 func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
-	d := &delivery{q: q, subject: key, notice: n}
-	d.start(r)
+	d := &delivery{q: q, subject: key, notice: n, head: *r, tries: tries{since: r.Enqueued}}
 	//planted:removed-recovery-old if n.Silent()
 	if n != nil && n.RaisedAt > 0 {
 		d.tries.since = n.RaisedAt
@@ -235,7 +228,7 @@ func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
 		q.box.held.Release(&d.held)
 		//planted:promoted-holds-nothing skip
 		q.box.held.Add(&d.held, d.latestBefore, d.latest.Enqueued)
-		d.start(&d.latest)
+		d.head, d.tries = d.latest, tries{since: d.latest.Enqueued}
 		//planted:promoted-counts-itself d.suppressed += d.joined; skip
 		d.suppressed += d.joined - 1
 		d.joined = 0

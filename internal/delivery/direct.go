@@ -78,8 +78,7 @@ func (r Reply) And(other Reply) Reply {
 
 // direct brings about to the receiver: it asks the gate, again while somebody else holds the key, and sends it if it may.
 func (q *queue) direct(ctx context.Context, about *Alert) Reply {
-	d := &delivery{q: q, subject: about.Key}
-	d.start(&about.Reading)
+	d := &delivery{q: q, subject: about.Key, head: about.Reading}
 	sending, stats := q.box.sending, q.box.dispatcher.config.Stats
 	for {
 		a := attempt{d: d}

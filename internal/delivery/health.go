@@ -106,16 +106,6 @@ func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
 	s.failures++
 }
 
-// look has s know whether something is due, and whether the receiver is stuck. Nothing is due for a moment when one alert
-// is given up before the next: that is no sign that the receiver is up, so the times in which something was due add up
-// until it accepts something.
-func (s *shortfall) look(now time.Duration, due, stuck bool) {
-	if s.waits && s.inVain {
-		s.due += now - max(s.since, s.looked)
-	}
-	s.waits, s.looked, s.refuses = due, now, stuck
-}
-
 // reject records that the receiver has refused a notice for good.
 func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
 	if s.rejections == 0 {

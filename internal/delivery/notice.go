@@ -277,46 +277,46 @@ type Details interface {
 	More() *More
 }
 
-// id returns the id of the notice that d would send about a reading. It is the same in every
+// id returns the id of a notice about a reading: n, or an alert if that is nil. It is the same in every
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
-func (d *delivery) id(r *Reading) string {
-	if d.notice != nil && d.notice.Incident != nil {
-		return d.notice.Incident.id()
+func (a Account) id(key Key, n *Notice, r *Reading) string {
+	if n != nil && n.Incident != nil {
+		return n.Incident.id()
 	}
 
-	id := d.q.box.account.IDs
-	if a := r.more().Arrival; a != nil && a.ID != "" {
-		id += a.ID
+	id := a.IDs
+	if came := r.more().Arrival; came != nil && came.ID != "" {
+		id += came.ID
 	} else {
 		at := r.Enqueued
-		if d.notice != nil && d.notice.Part != throttle.Event { // it is about an event, and not of its time
+		if n != nil && n.Part != throttle.Event { // it is about an event, and not of its time
 			at = r.Since
 		}
 
 		id += strconv.FormatInt(r.Sequence, 10)
-		if r.Element > 0 && !d.endedWithRule() {
+		if r.Element > 0 && !n.endedWithRule() {
 			id += "." + strconv.Itoa(r.Element)
 		}
 		id += "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 	}
 
-	if d.subject.About.Name != "" {
-		id += "~" + idPart(d.subject.About.Name) // the numbers before it have none
+	if key.About.Name != "" {
+		id += "~" + idPart(key.About.Name) // the numbers before it have none
 	}
 
-	id += d.subject.Topic.Suffix
-	//planted:silences-share-id if d.endedWithRule()
-	//planted:ended-rules-share-id if d.subject.Topic.Silence
-	if d.subject.Topic.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
-		id += "/" + url.PathEscape(d.subject.About.Device)
+	id += key.Topic.Suffix
+	//planted:silences-share-id if n.endedWithRule()
+	//planted:ended-rules-share-id if key.Topic.Silence
+	if key.Topic.Silence || n.endedWithRule() { // several devices may be silent since one place, where events may be missing
+		id += "/" + url.PathEscape(key.About.Device)
 	}
 
-	if d.notice != nil && d.notice.Part == throttle.End {
+	if n != nil && n.Part == throttle.End {
 		id += "/end"
 	}
 
-	if d.notice.recovers() {
+	if n.recovers() {
 		id += "/resolved"
 	}
 
@@ -362,32 +362,27 @@ func WindowOf(a notify.Alert) sensor.ID {
 	return of
 }
 
-// endedWithRule reports whether d is the recovery of an alarm whose rule was removed: it is about the last event
-// read.
-func (d *delivery) endedWithRule() bool { return d.notice.recovers() && d.notice.RaisedAt > 0 }
+// endedWithRule reports whether n, which may be nil, is the recovery of an alarm whose rule was removed: it is about the
+// last event read.
+func (n *Notice) endedWithRule() bool { return n.recovers() && n.RaisedAt > 0 }
 
 // request returns the request to the gate for a notice about one of d's readings.
 func (d *delivery) request(about *Reading) throttle.Request {
-	r := Request(d.subject, d.notice, about, d.q.box.account.Log)
-	if r.ID == "" { // that of a letter stays
-		r.ID = d.id(about)
-	}
-
-	return r
+	return d.q.box.account.Request(d.subject, d.notice, about)
 }
 
-// Request returns the request to the gate for a notice about a reading: for n, or for an alert if that is nil. log names
-// what numbered the reading of an alert: see Account.Log. The request has no ID.
-func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
+// Request returns the request to the gate for a notice about a reading: for n, or for an alert if that is nil.
+func (a Account) Request(key Key, n *Notice, about *Reading) throttle.Request {
 	if n != nil && n.Letter != nil {
 		return n.Letter.Request
 	}
 
 	r := throttle.Request{
+		ID:       a.id(key, n, about),
 		Device:   key.About.Device,
 		Sensor:   key.About.Name,
 		Enqueued: fromMicros(about.Enqueued),
-		Log:      log,
+		Log:      a.Log,
 		Sequence: about.Sequence,
 		Element:  about.Element,
 		Recovery: n.recovers(),
@@ -417,8 +412,8 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 		r.OpenedBy, r.OpenedByElement = about.More.Alarm.OpenedBy, about.More.Alarm.Element
 	}
 
-	if a := about.more().Arrival; a != nil {
-		r.Arrived = a.At
+	if came := about.more().Arrival; came != nil {
+		r.Arrived = came.At
 	}
 
 	return r
@@ -457,7 +452,7 @@ func (d *delivery) message(g throttle.Grant) notify.Alert {
 	a.Since = fromMicros0(head.Since)
 	a.Partition = q.box.account.Name
 	a.Sequence = head.Sequence
-	a.Log = Request(d.subject, d.notice, head, q.box.account.Log).Log
+	a.Log = d.request(head).Log
 	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
 	a.Remember = d.gate().Remember()
 	a.Suppressed = d.gate().Count(d.subject.About)

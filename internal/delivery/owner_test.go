@@ -449,7 +449,7 @@ func TestRequestOfANotice(t *testing.T) {
 	} {
 		n := tt.notice
 		n.Reading, n.Log = reading, "log/9"
-		r := delivery.Request(delivery.Key{About: sensor.Of("oven"), Topic: topic}, n, &reading, "log/0")
+		r := delivery.Account{Log: "log/0"}.Request(delivery.Key{About: sensor.Of("oven"), Topic: topic}, n, &reading)
 		if !r.At.Equal(tt.at) || !r.AsOf.Equal(tt.asOf) || r.Recovery != tt.recovery || r.Log != "log/9" || r.Part != n.Part || r.Sequence != 7 || !r.Enqueued.Equal(at(50)) {
 			t.Errorf("%s: %+v", name, r)
 		}

@@ -90,9 +90,17 @@ func (r *receiver) dispatch() {
 	r.setTimer(now)
 }
 
-// look has the shortfall know whether a delivery waits for the receiver, and not for the store.
+// look has the shortfall know whether a delivery waits for the receiver, and not for the store, and whether the receiver
+// is stuck. Nothing is due for a moment when one alert is given up before the next: that is no sign that the receiver is
+// up, so the times in which something was due add up until it accepts something.
 func (r *receiver) look(now time.Duration) {
-	r.shortfall.look(now, !r.store.probed() && (r.trying > 0 || r.wants()), r.pace.Stuck())
+	s := &r.shortfall
+	if s.waits && s.inVain {
+		s.due += now - max(s.since, s.looked)
+	}
+
+	s.waits = !r.store.probed() && (r.trying > 0 || r.wants())
+	s.looked, s.refuses = now, r.pace.Stuck()
 }
 
 // wants reports whether a delivery waits for its turn, or to be tried again in it.

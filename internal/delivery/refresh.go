@@ -89,15 +89,31 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	for _, a := range open {
 		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
-			d := &delivery{q: q, subject: a.Key, notice: &Notice{Part: throttle.Silence, Incident: a.Incident}} // which is no recovery
-			d.start(&a.Reading)
-			q.deliveries[a.Key] = d
-			held = append(held, d)
+			n := &Notice{Part: throttle.Silence, Incident: a.Incident} // which is no recovery
+			held = append(held, q.begin(a.Key, &a.Reading, n))
 		}
 	}
 	box.mu.Unlock()
 
-	alerts := q.confirmed(ctx, held, may)
+	var alerts []notify.Alert
+	var mu sync.Mutex
+	asking, cancel := context.WithTimeout(ctx, refreshTimeout)
+	inParallel(len(held), func(i int) {
+		a, ok := held[i].lastTaken(asking)
+		if !ok || may(asking, held[i].subject) != nil {
+			return
+		}
+
+		a.Refresh = true
+		a.Sent = time.Time{}
+		if now, known := r.storeTime(); known {
+			a.Sent = fromMicros(now)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		alerts = append(alerts, a)
+	})
+	cancel()
 
 	//planted:posted-after-recovery box.mu.Lock()
 	//planted:posted-after-recovery for _, d := range held { d.replace(OutcomeUnsettled) }
@@ -125,32 +141,6 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	}
 
 	return err
-}
-
-// confirmed returns the alerts that the receiver has taken about the alarms of deliveries and that may be posted again.
-func (q *queue) confirmed(
-	ctx context.Context,
-	all []*delivery,
-	may func(context.Context, Key) error,
-) (alerts []notify.Alert) {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
-	defer cancel()
-
-	var mu sync.Mutex
-	inParallel(len(all), func(i int) {
-		if a, ok := all[i].lastTaken(ctx); ok && may(ctx, all[i].subject) == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			a.Refresh = true
-			a.Sent = time.Time{}
-			if now, known := q.to.storeTime(); known {
-				a.Sent = fromMicros(now)
-			}
-			alerts = append(alerts, a)
-		}
-	})
-
-	return alerts
 }
 
 // lastTaken returns the last alert about d's alarm that the receiver took, if no recovery was tried since; false if there
@@ -211,13 +201,14 @@ func (r *receiver) release(began time.Duration, sent bool, err error) {
 
 	r.messages--
 
+	now, failure := r.dispatcher.now(), notify.AsError(err)
 	switch {
 	case !sent:
 		r.pace.Cancel()
-	case err != nil:
-		r.pace.Answered(r.dispatcher.now(), began, notify.AsError(err))
-	default:
-		r.pace.Answered(r.dispatcher.now(), began, nil)
+	case err == nil || failure.Refused:
+		r.pace.Taken(now)
+	case failure.Limited:
+		r.pace.Refused(now, began, failure.RetryAfter)
 	}
 
 	r.dispatch()

@@ -278,10 +278,10 @@ func TestRequestOfWhatIsShared(t *testing.T) {
 	s := newReplica(t, &receiver{})
 	shared := s.topic("by-site", func(topic *delivery.Topic) { topic.Shared = true })
 	about := &delivery.Reading{Sequence: 7, Element: 2, Enqueued: time.Now().UnixMicro()}
-	if r := delivery.Request(delivery.Key{About: sensor.Of("berlin"), Topic: shared}, nil, about, "log/0"); r.Log != "" || r.Sequence != 0 || r.Element != 0 {
+	if r := (delivery.Account{Log: "log/0"}.Request(delivery.Key{About: sensor.Of("berlin"), Topic: shared}, nil, about)); r.Log != "" || r.Sequence != 0 || r.Element != 0 {
 		t.Errorf("%+v", r)
 	}
-	if r := delivery.Request(delivery.Key{About: sensor.Of("oven"), Topic: s.topic("", nil)}, nil, about, "log/0"); r.Log != "log/0" || r.Sequence != 7 || r.Element != 2 {
+	if r := (delivery.Account{Log: "log/0"}.Request(delivery.Key{About: sensor.Of("oven"), Topic: s.topic("", nil)}, nil, about)); r.Log != "log/0" || r.Sequence != 7 || r.Element != 2 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -291,7 +291,7 @@ func TestRequestAboutAnIncident(t *testing.T) {
 	for repeat, want := range map[time.Duration]time.Duration{0: time.Minute, time.Hour: time.Hour} {
 		topic := &delivery.Topic{Shared: true, Incidents: true, Repeat: repeat, Message: notify.Alert{Window: time.Minute}}
 		n := &delivery.Notice{Incident: &delivery.Incident{About: notify.Incident{ID: "a"}}}
-		if r := delivery.Request(delivery.Key{About: sensor.Of("berlin"), Topic: topic}, n, &delivery.Reading{}, "log/0"); r.Incident != "a" || r.Repeat != want {
+		if r := (delivery.Account{Log: "log/0"}.Request(delivery.Key{About: sensor.Of("berlin"), Topic: topic}, n, &delivery.Reading{})); r.Incident != "a" || r.Repeat != want {
 			t.Errorf("repeat %v: %q covered for %v, want %v", repeat, r.Incident, r.Repeat, want)
 		}
 	}

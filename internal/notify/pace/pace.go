@@ -95,16 +95,6 @@ func (p *Pace) Places(most int) int {
 	return min(most, 1+int(p.rate/perPlace))
 }
 
-// Answered records the receiver's answer to a message that went at began, nil if it took that.
-func (p *Pace) Answered(now, began time.Duration, failure *notify.Error) {
-	switch {
-	case failure == nil, failure.Refused:
-		p.Taken(now)
-	case failure.Limited:
-		p.Refused(now, began, failure.RetryAfter)
-	}
-}
-
 // Taken records that the receiver has taken a message, or rejected it because of its content.
 func (p *Pace) Taken(now time.Duration) {
 	oneByOne := p.rate > 0 || p.documented.Burst <= 1

@@ -205,33 +205,3 @@ func TestRefusedAfterTaken(t *testing.T) {
 	p.Taken(3 * time.Second)
 	p.Refused(4*time.Second, time.Second, 0)
 }
-
-// What a receiver takes, or refuses for good, ends its refusals for rate; that it fails says nothing of its pace.
-func TestAnswered(t *testing.T) {
-	limited := &notify.Error{Untaken: true, Limited: true, RetryAfter: time.Second}
-	for name, tt := range map[string]struct {
-		answer *notify.Error
-		stuck  bool
-	}{
-		"taken":   {nil, false},
-		"refused": {&notify.Error{Untaken: true, Refused: true}, false},
-		"failed":  {&notify.Error{Untaken: true}, true},
-		"limited": {limited, true},
-	} {
-		p := pace.New(notify.Rate{})
-		now := time.Second
-		for range 4 {
-			p.Answered(now, now, limited)
-			now = p.Next()
-		}
-		if !p.Stuck() || p.Waits() != now {
-			t.Fatalf("four refusals: stuck %t, waits until %v", p.Stuck(), p.Waits())
-		}
-
-		p.Answered(now, now, tt.answer)
-		stuck := p.Stuck()
-		if waits := p.Waits() > now; stuck != tt.stuck || waits != (name == "limited") {
-			t.Errorf("%s: stuck %t, waits %t", name, stuck, waits)
-		}
-	}
-}
