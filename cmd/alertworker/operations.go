@@ -56,10 +56,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 		}
 		return storage(err)
 	}, lease.IsRefused
-	o.monitor.Store.Refused = lease.IsRefused
-	if variable := c.Store().Variable; variable != nil {
-		o.monitor.Store.Explain = named(variable(c))
-	}
+	o.monitor.Store.Explain, o.monitor.Store.Refused = named(c.Store().Variable(c)), lease.IsRefused
 
 	if c.HTTPAddr != "" {
 		var err error

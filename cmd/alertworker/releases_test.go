@@ -302,7 +302,7 @@ func readRelease(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if c, s, err = s.open(t.Context(), c, log); err != nil {
+	if c, s, err = s.open(t.Context(), c, log, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range left.Documents {

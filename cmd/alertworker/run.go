@@ -150,11 +150,7 @@ func connect(
 	log *zap.Logger,
 ) (config.Config, stores, error) {
 	for n := 1; ; n++ {
-		resolved, opened, err := s.open(ctx, c, log)
-		if err == nil {
-			err = opened.tryWrites(ctx, resolved)
-		}
-
+		resolved, opened, err := s.open(ctx, c, log, true)
 		var wrong *usageError
 		if err == nil || ctx.Err() != nil || errors.As(err, &wrong) {
 			return resolved, opened, err

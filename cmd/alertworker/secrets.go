@@ -150,18 +150,14 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 		}
 
 	case "STORAGE_CONNECTION_STRING":
-		if _, s, err = s.open(ctx, c, quiet, status.ByCheckpoints, status.ByDeadLetters); err == nil {
-			err = s.tryRecords(ctx, c)
-		}
+		_, s, err = s.open(ctx, c, quiet, true, status.ByCheckpoints, status.ByDeadLetters)
 
 	case "NOTIFY_URLS":
 		err = w.tryReceivers(ctx, c, s)
 	}
 
-	if of := c.Store().Variable; err == nil && of != nil && of(c) == variable {
-		if _, s, err = s.open(ctx, c, quiet, status.ByStore); err == nil {
-			err = s.tryLeases(ctx, c)
-		}
+	if err == nil && c.Store().Variable(c) == variable {
+		_, _, err = s.open(ctx, c, quiet, true, status.ByStore)
 	}
 
 	return err

@@ -79,7 +79,7 @@ func (s *session) Close() {
 
 // connect finds the hub and opens all stores, or some of that.
 func (s *session) connect(ctx context.Context, only ...status.By) (err error) {
-	s.config, s.stores, err = s.open(ctx, s.config, zap.NewNop(), only...)
+	s.config, s.stores, err = s.open(ctx, s.config, zap.NewNop(), false, only...)
 	return err
 }
 

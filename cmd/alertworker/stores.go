@@ -35,7 +35,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// opening returns a context for connecting to one store. One that has to be created, and is slow, needs most of it.
+// opening returns a context for connecting to one store, or for writing to it. One that has to be created, and is slow, needs most of it.
 func opening(ctx context.Context) (context.Context, context.CancelFunc) {
 	const limit = time.Minute
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
@@ -128,80 +128,70 @@ func newStores(c config.Config, n network) (stores, error) {
 }
 
 // open finds the hub, connects to the stores that c names, creates containers that are missing and,
-// for what has no key, waits for a token; or does only some of that. It returns c reading from where the hub is. Its error
-// is an *openError, around a *usageError if no retry can help.
+// for what has no key, waits for a token; or does only some of that. With write it also writes to the checkpoint store
+// and to the throttle store what a replica writes, so that one whose role is too small is never ready and does not
+// replace others. It returns c reading from where the hub is. Its error is an *openError, around a *usageError if no
+// retry can help.
 func (s stores) open(
-	ctx context.Context, c config.Config, log *zap.Logger, only ...status.By,
+	ctx context.Context, c config.Config, log *zap.Logger, write bool, only ...status.By,
 ) (config.Config, stores, error) {
+	storage := c.StorageVariable()
 	for _, part := range []struct {
-		by   status.By
-		what string
-		open func() error
+		by       status.By
+		what     string
+		variable string // that says where it is
+		writes   bool
+		do       func() error
 	}{
-		{status.ByHub, "", func() (err error) {
+		{status.ByHub, "", "", false, func() (err error) {
 			c, err = s.findHub(ctx, c, log)
 			return err
 		}},
-		{status.ByCheckpoints, fmt.Sprintf("open CHECKPOINT_STORE=%s: ", c.CheckpointStore), func() (err error) {
+		{status.ByCheckpoints, fmt.Sprintf("open CHECKPOINT_STORE=%s: ", c.CheckpointStore), storage, false, func() (err error) {
 			s.records, err = s.openRecords(ctx, c, log)
-			return lease.AddHint(err, c.StorageVariable())
+			return err
 		}},
-		{status.ByStore, fmt.Sprintf("open THROTTLE_STORE=%s: ", c.ThrottleStore), func() (err error) {
+		{status.ByStore, fmt.Sprintf("open THROTTLE_STORE=%s: ", c.ThrottleStore), c.Store().Variable(c), false, func() (err error) {
 			s.leases, err = s.openLeases(ctx, c, log)
-			return hinted(c, err)
+			return err
 		}},
-		{status.ByDeadLetters, fmt.Sprintf("open DEAD_LETTER_CONTAINER=%s: ", c.DeadLetterContainer), func() (err error) {
+		{status.ByDeadLetters, fmt.Sprintf("open DEAD_LETTER_CONTAINER=%s: ", c.DeadLetterContainer), storage, false, func() (err error) {
 			if c.HasStorage() {
 				s.deadLetters, err = s.openDeadLetters(ctx, c, log)
 			}
-			return lease.AddHint(err, c.StorageVariable())
+			return err
+		}},
+		{status.ByCheckpoints, fmt.Sprintf("write to CHECKPOINT_STORE=%s: ", c.CheckpointStore), storage, true, func() error {
+			ctx, cancel := opening(ctx)
+			defer cancel()
+			probe := records.Record{Name: groupName(c) + "/probe", Values: map[string]string{"by": "start"}, ETag: records.Any}
+			_, err := s.records.Write(ctx, probe)
+			return err
+		}},
+		{status.ByStore, fmt.Sprintf("write to THROTTLE_STORE=%s: ", c.ThrottleStore), c.Store().Variable(c), true, func() error {
+			ctx, cancel := opening(ctx)
+			defer cancel()
+			for {
+				err := status.Try(ctx, s.leases, status.ProbeKey(c.Scope()))
+				if !errors.Is(err, lease.ErrHeld) || !backoff.Sleep(ctx, time.Second) { // another replica is trying
+					return err
+				}
+			}
 		}},
 	} {
-		if len(only) > 0 && !slices.Contains(only, part.by) {
+		if part.writes && !write || len(only) > 0 && !slices.Contains(only, part.by) {
 			continue
 		}
-		if err := part.open(); err != nil {
+		err := part.do()
+		if part.variable != "" {
+			err = lease.AddHint(err, part.variable)
+		}
+		if err != nil {
 			return c, s, &openError{part.by, fmt.Errorf("%s%w", part.what, err)}
 		}
 	}
 
 	return c, s, nil
-}
-
-// tryWrites writes to the checkpoint store and to the throttle store what a replica writes, so that one
-// whose role is too small is never ready and does not replace others. Its error is an *openError.
-func (s stores) tryWrites(ctx context.Context, c config.Config) error {
-	ctx, cancel := opening(ctx)
-	defer cancel()
-	if err := s.tryRecords(ctx, c); err != nil {
-		return err
-	}
-	return s.tryLeases(ctx, c)
-}
-
-// tryRecords is what tryWrites does to the checkpoint store.
-func (s stores) tryRecords(ctx context.Context, c config.Config) error {
-	probe := records.Record{Name: groupName(c) + "/probe", Values: map[string]string{"by": "start"}, ETag: records.Any}
-	if _, err := s.records.Write(ctx, probe); err != nil {
-		err = fmt.Errorf("write to CHECKPOINT_STORE=%s: %w", c.CheckpointStore, lease.AddHint(err, c.StorageVariable()))
-		return &openError{status.ByCheckpoints, err}
-	}
-	return nil
-}
-
-// tryLeases is what tryWrites does to the throttle store.
-func (s stores) tryLeases(ctx context.Context, c config.Config) error {
-	for {
-		err := status.Try(ctx, s.leases, status.ProbeKey(c.Scope()))
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, lease.ErrHeld) && backoff.Sleep(ctx, time.Second): // another replica is trying
-		default:
-			err = fmt.Errorf("write to THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
-			return &openError{status.ByStore, err}
-		}
-	}
 }
 
 func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logger) (records.Store, error) {
@@ -250,14 +240,6 @@ func (s stores) openBlobs(
 	}
 
 	return records.Reliable(blobs), nil
-}
-
-// hinted adds to an error of the throttle store what to do about it.
-func hinted(c config.Config, err error) error {
-	if variable := c.Store().Variable; variable != nil {
-		return lease.AddHint(err, variable(c))
-	}
-	return err
 }
 
 // A leaseStore is how one of config.Stores is opened.

@@ -25,7 +25,7 @@ type Store struct {
 
 	// Service is what keeps the windows, for people. It is empty for the memory of one replica.
 	Service string
-	// Variable returns the variable that says where the service is. It is nil without one.
+	// Variable returns the variable that says where the service is, empty without one.
 	Variable func(Config) string
 	// Place says where windows are, for people.
 	Place func(Config) string
@@ -43,7 +43,8 @@ const azureStorage = "Azure Storage"
 var Stores = []Store{
 	{
 		Name: StoreMemory, Help: "(single replica only)",
-		Place: func(Config) string { return "in memory, for a single replica" },
+		Variable: func(Config) string { return "" },
+		Place:    func(Config) string { return "in memory, for a single replica" },
 	},
 	{
 		Name: StoreBlob, Help: "(ETags)",

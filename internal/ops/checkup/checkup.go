@@ -132,12 +132,11 @@ func (k *checkup) steps(send bool) []step {
 
 	steps = append(steps, k.events(set)...)
 
-	windows := failing(status.ByStore, k.throttleStore)
-	if store := k.config.Store(); store.Variable != nil {
-		windows = answered(store.Variable(k.config), windows)
-	}
 	add(true, k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)))
-	add(true, step{"throttle store", k.storeLimit(), windows})
+	add(true, step{
+		"throttle store", k.storeLimit(),
+		answered(k.config.Store().Variable(k.config), failing(status.ByStore, k.throttleStore)),
+	})
 
 	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
 	add(inStorage, k.sharing("replicas", k.replicas))
