@@ -6,18 +6,11 @@ import (
 )
 
 // An Observer is called before each attempt to deliver an alert, concurrently, but not for one that is a Refresh. It returns
-// a function that is called with the result, or nil.
+// a function that is called with the result.
 type Observer func(context.Context, *Alert) func(error)
 
-// Observe returns next, with its attempts observed by those observers that are not nil: the first
-// starts first and ends last.
-func Observe(next Notifier, observers ...Observer) Notifier {
-	observers = slices.DeleteFunc(slices.Clone(observers), func(o Observer) bool { return o == nil })
-	if len(observers) == 0 {
-		return next
-	}
-	return observed{next, observers}
-}
+// Observe returns next, with its attempts observed: the first observer starts first and ends last.
+func Observe(next Notifier, observers ...Observer) Notifier { return observed{next, observers} }
 
 type observed struct {
 	next      Notifier
@@ -33,9 +26,7 @@ func (o observed) Notify(ctx context.Context, alerts ...Alert) error {
 		}
 
 		for _, observe := range o.observers {
-			if end := observe(ctx, &alerts[i]); end != nil {
-				ends = append(ends, end)
-			}
+			ends = append(ends, observe(ctx, &alerts[i]))
 		}
 	}
 

@@ -28,8 +28,7 @@ func TestObserve(t *testing.T) {
 			return func(err error) { saw = append(saw, name+" ends "+err.Error()) }
 		}
 	}
-	silent := func(context.Context, *notify.Alert) func(error) { return nil }
-	n := notify.Observe(receiver{&saw}, observer("a"), nil, silent, observer("b"))
+	n := notify.Observe(receiver{&saw}, observer("a"), observer("b"))
 	if err := n.Notify(t.Context(), notify.Alert{ID: "1"}); err != errDown {
 		t.Errorf("Notify: %v, want the error as it is", err)
 	}
@@ -38,12 +37,5 @@ func TestObserve(t *testing.T) {
 	}
 	if !slices.Equal(saw, want) {
 		t.Errorf("got %q, want %q", saw, want)
-	}
-}
-
-// A receiver that nobody observes is itself.
-func TestObserveNot(t *testing.T) {
-	if got := notify.Observe(receiver{}, nil, nil); got != (receiver{}) {
-		t.Errorf("got %v", got)
 	}
 }

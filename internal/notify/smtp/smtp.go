@@ -181,7 +181,7 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	for _, a := range alerts {
 		if !slices.ContainsFunc(m.to, func(one *mail.Address) bool { return isFor(a, one) }) {
 			err := fmt.Errorf("it is for %s, who is not a recipient any more", a.To)
-			return m.explain(ctx, &notify.Error{Refused: true, Untaken: true, Err: err})
+			return m.explain(ctx, "mail alert by", &notify.Error{Refused: true, Untaken: true, Err: err})
 		}
 	}
 
@@ -189,7 +189,7 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	for _, p := range m.who.parts(m.to, alerts) {
 		refused, e := m.send(ctx, p)
 		if e != nil {
-			return m.explain(ctx, e)
+			return m.explain(ctx, "mail alert by", e)
 		}
 
 		left = append(left, refused...)
@@ -205,7 +205,7 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	var errs []error
 	for _, one := range left {
 		if one.whole != nil && !othersHave {
-			return m.explain(ctx, one.whole)
+			return m.explain(ctx, "mail alert by", one.whole)
 		}
 
 		all = append(all, one.to.Address)
@@ -219,7 +219,7 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 
 	if !othersHave {
 		err := fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", why)
-		return m.explain(ctx, &notify.Error{Untaken: true, Limited: limits(err), Err: err})
+		return m.explain(ctx, "mail alert by", &notify.Error{Untaken: true, Limited: limits(err), Err: err})
 	}
 
 	e := &notify.Error{Left: strings.Join(waiting, ",")}
@@ -229,7 +229,7 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 
 	e.Err = fmt.Errorf("not accepted for %d of its recipients: check to= in NOTIFY_URLS: %w", len(left), why)
 
-	return m.explain(ctx, e)
+	return m.explain(ctx, "mail alert by", e)
 }
 
 // A refusal is an answer about the mail of one recipient.
@@ -320,8 +320,8 @@ func (m *Mail) send(ctx context.Context, p part) (refused []refusal, e *notify.E
 	return refused, nil
 }
 
-// explain completes an error about an alert.
-func (m *Mail) explain(ctx context.Context, e *notify.Error) error {
+// explain completes an error of what was attempted.
+func (m *Mail) explain(ctx context.Context, what string, e *notify.Error) error {
 	over := ctx.Err() != nil && !answered(e.Err)
 	if text := m.clean(e.Err); text != e.Err.Error() {
 		e.Err = errors.New(text)
@@ -331,23 +331,17 @@ func (m *Mail) explain(ctx context.Context, e *notify.Error) error {
 		e.Err = fmt.Errorf("%w (%w)", notify.Ended(ctx, "not finished in time"), e.Err)
 	}
 
-	e.Err = fmt.Errorf("mail alert by %s: %w", m.site, e.Err)
+	e.Err = fmt.Errorf("%s %s: %w", what, m.site, e.Err)
 
 	return e
 }
 
 // Try is a [notify.Tryable]: it signs in, and sends no mail.
 func (m *Mail) Try(ctx context.Context) error {
-	err := m.session(ctx, func(*smtp.Client) error { return nil })
-	if err == nil {
-		return nil
+	if err := m.session(ctx, func(*smtp.Client) error { return nil }); err != nil {
+		return m.explain(ctx, "sign in at", &notify.Error{Err: err})
 	}
-
-	if ctx.Err() != nil && !answered(err) {
-		err = notify.Ended(ctx, "not finished in time")
-	}
-
-	return fmt.Errorf("sign in at %s: %s", m.site, m.clean(err))
+	return nil
 }
 
 // session connects, and calls use with a client that may send mail. It takes leave of the server then, for a second at
