@@ -173,6 +173,19 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 			taken = &turns.Turns{Store: shared, Name: name, Nearest: pace.Nearest, Farthest: pace.Farthest}
 		}
 
+		type key struct {
+			level  *rules.Level
+			shared bool
+		}
+		gates := map[key]*recent.Gate{}
+		eachGate(config.Rulebook.Rules, func(rule *rules.Rule, level *rules.Level) {
+			gate := recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
+			gates[key{level, rule.Per != ""}] = gate
+			r.gates = append(r.gates, admin.Receiver{ // for the page
+				Name: to.Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
+			})
+		})
+
 		observed := notify.Observe(
 			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name),
 		)
@@ -181,33 +194,14 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 				ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: observed, Turns: taken,
 			},
 			Filters: to.Filters,
-			Gate:    r.newGates(c, config.Rulebook.Rules, to, windows),
+			Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
+				if gate := gates[key{level, rule.Per != ""}]; gate != nil {
+					return gate
+				}
+				// of an alarm whose rule was removed
+				return recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
+			},
 		})
-	}
-}
-
-// newGates makes a receiver's gates of set, which the page shows too, and returns a function that finds the gate of a
-// level: one that set does not have, because an alarm is of a rule that was removed, gets a gate of its own.
-func (r *replica) newGates(
-	c config.Config, set rules.Set, to receivers.Receiver, windows *recent.Windows,
-) func(*rules.Rule, *rules.Level) delivery.Gate {
-	type key struct {
-		level  *rules.Level
-		shared bool
-	}
-	gates := map[key]*recent.Gate{}
-	eachGate(set, func(rule *rules.Rule, level *rules.Level) {
-		gate := recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
-		gates[key{level, rule.Per != ""}] = gate
-		r.gates = append(r.gates, admin.Receiver{
-			Name: to.Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
-		})
-	})
-	return func(rule *rules.Rule, level *rules.Level) delivery.Gate {
-		if gate := gates[key{level, rule.Per != ""}]; gate != nil {
-			return gate
-		}
-		return recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
 	}
 }
 

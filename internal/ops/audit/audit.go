@@ -137,7 +137,22 @@ func Compare(
 
 			done++
 			progress(float64(done) / float64(len(expected)))
-			r.add(s.kind(key, n, proof, known), n, s.Names)
+			kind := s.kind(key, n, proof, known)
+			r.Counts[kind]++
+			if kind == Missing {
+				r.Missing = append(r.Missing, Notice{
+					Due:       n.At,
+					Device:    n.Device,
+					Sensor:    n.Sensor,
+					Rule:      n.Rule,
+					Level:     n.Level,
+					Recovery:  n.Recovery,
+					Value:     n.Value,
+					Receiver:  s.Names[n.Receiver],
+					Partition: n.Partition,
+					Sequence:  n.Sequence,
+				})
+			}
 
 			return nil
 		})
@@ -263,27 +278,6 @@ func (s Stores) kind(key Key, n Latest, proof throttle.Proof, all alarms) string
 	}
 
 	return Missing
-}
-
-// add counts a notice that is accounted for like that. names are those of the receivers.
-func (r *Report) add(kind string, n Latest, names []string) {
-	r.Counts[kind]++
-	if kind != Missing {
-		return
-	}
-
-	r.Missing = append(r.Missing, Notice{
-		Due:       n.At,
-		Device:    n.Device,
-		Sensor:    n.Sensor,
-		Rule:      n.Rule,
-		Level:     n.Level,
-		Recovery:  n.Recovery,
-		Value:     n.Value,
-		Receiver:  names[n.Receiver],
-		Partition: n.Partition,
-		Sequence:  n.Sequence,
-	})
 }
 
 // limits are what an audit does not prove.

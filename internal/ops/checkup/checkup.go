@@ -398,11 +398,23 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 		return reading{}, noHub
 	}
 
-	if busy(snapshot) {
-		snapshot, err = k.beside(ctx)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for _, group := range []string{testGroup, defaultGroup} { // beside a worker that reads
+		if busy(snapshot) && !strings.EqualFold(group, k.config.EventHubConsumerGroup) {
+			if s, err := k.probe(ctx, group, eventsPerPartition); err == nil {
+				snapshot = s
+			}
+		}
 	}
-	if err != nil {
-		return reading{}, err
+
+	if busy(snapshot) {
+		return reading{}, undecided(fmt.Sprintf(
+			"not read: a worker is reading them in the consumer group %s; "+
+				"to see them, add a consumer group %s to the hub, in which checks can read",
+			k.config.EventHubConsumerGroup,
+			testGroup,
+		))
 	}
 
 	if len(snapshot.Events()) == 0 {
@@ -417,29 +429,6 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 // busy reports whether a worker reads a partition: the hub admits nobody beside it in its consumer group.
 func busy(s eventhubs.Snapshot) bool {
 	return slices.ContainsFunc(s.Partitions, func(p eventhubs.PartitionState) bool { return p.Busy })
-}
-
-// beside looks at the hub beside a worker that reads it: in another consumer group. Its error is undecided.
-func (k *checkup) beside(ctx context.Context) (eventhubs.Snapshot, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-
-	for _, group := range []string{testGroup, defaultGroup} {
-		if strings.EqualFold(group, k.config.EventHubConsumerGroup) {
-			continue
-		}
-
-		if s, err := k.probe(ctx, group, eventsPerPartition); err == nil && !busy(s) {
-			return s, nil
-		}
-	}
-
-	return eventhubs.Snapshot{}, undecided(fmt.Sprintf(
-		"not read: a worker is reading them in the consumer group %s; "+
-			"to see them, add a consumer group %s to the hub, in which checks can read",
-		k.config.EventHubConsumerGroup,
-		testGroup,
-	))
 }
 
 // checkpoints reads the checkpoints of all partitions, and writes one for a group in which nobody reads.
@@ -465,7 +454,11 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 		return "", err
 	}
 
-	if err := writeCheckpoint(ctx, store, c); err != nil {
+	tried := c
+	tried.EventHubConsumerGroup = testGroup
+	checkpoint := eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Offset: "0"}}}
+	_, err = store.Write(ctx, records.Record{Name: groupOf(tried).Checkpoint("0"), Values: checkpoint.Values(), ETag: records.Any})
+	if err != nil {
 		return "", fmt.Errorf("write a checkpoint: %w", err)
 	}
 
@@ -481,19 +474,6 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	}
 
 	return fmt.Sprintf("container %q: readable and writable; %s", c.CheckpointContainer, progress), nil
-}
-
-// writeCheckpoint writes a checkpoint of a consumer group in which no worker reads.
-func writeCheckpoint(ctx context.Context, store records.Store, c config.Config) error {
-	c.EventHubConsumerGroup = testGroup
-	checkpoint := eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Offset: "0"}}}
-	_, err := store.Write(ctx, records.Record{
-		Name:   groupOf(c).Checkpoint("0"),
-		Values: checkpoint.Values(),
-		ETag:   records.Any,
-	})
-
-	return err
 }
 
 // throttleStore acquires and releases a lease whose key no device has.

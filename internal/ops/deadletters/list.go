@@ -52,8 +52,10 @@ func WriteTable(
 			rule = about(l.Alert)
 		}
 
-		if ended := endOf(l, zone); ended != "" {
-			reason = ended + "; before that: " + reason
+		ended := map[deadletter.Kind]time.Time{deadletter.Replayed: l.Replayed, deadletter.Discarded: l.Discarded}[l.Kind]
+		if !ended.IsZero() {
+			text := fmt.Sprintf("%s at %s by %s", l.Kind, moment(ended, zone), l.By)
+			reason = strings.TrimSuffix(text, " by ") + "; before that: " + reason // version 1.0 did not say who
 		}
 
 		line(l.ID, string(l.Kind), at, device, value, rule, nameOf(l.Receiver, rs), reason)
@@ -62,16 +64,6 @@ func WriteTable(
 	_, err := io.WriteString(out, b.String())
 
 	return err
-}
-
-// endOf says when a letter was replayed or discarded, and by whom; empty if it was not.
-func endOf(l deadletter.Letter, zone *time.Location) string {
-	at := map[deadletter.Kind]time.Time{deadletter.Replayed: l.Replayed, deadletter.Discarded: l.Discarded}[l.Kind]
-	if at.IsZero() {
-		return ""
-	}
-
-	return strings.TrimSuffix(fmt.Sprintf("%s at %s by %s", l.Kind, moment(at, zone), l.By), " by ") // version 1.0 did not say who
 }
 
 // moment shows a time in a zone: 2026-03-01 12:00:00Z, or with +01:00.
