@@ -87,12 +87,6 @@ func (r Request) position() position {
 	return p
 }
 
-// sameAlarm reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
-func (r Request) sameAlarm(sent position) bool {
-	//planted:alert-covers-later-alarms if r.Repeat > 0 && sent != (position{}) { return true }
-	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.OpenedBy, Element: r.OpenedByElement}.upTo(sent)
-}
-
 // A Grant permits sending one alert or recovery.
 type Grant struct {
 	// ID is the request's, or that of an earlier one of its kind which may have been taken
@@ -208,7 +202,8 @@ func (res Result) repeatsAt(r Request) time.Time {
 	//planted:any-incident-covers case r.Incident != "" && res.told != ""
 	case r.Incident != "" && r.Incident == res.told:
 		return res.toldAt.Add(r.Repeat)
-	case r.sameAlarm(res.sent):
+	//planted:alert-covers-later-alarms case r.Repeat > 0 && res.sent != (position{})
+	case r.Repeat > 0 && position{Log: r.Log, Sequence: r.OpenedBy, Element: r.OpenedByElement}.upTo(res.sent):
 		return res.sentAt.Add(r.Repeat)
 	}
 

@@ -17,6 +17,22 @@ import (
 	"alertworker/internal/throttle"
 )
 
+func newGate(table *Windows) *Gate { return New(throttle.Config{}, table) }
+
+// sent starts a window anew.
+func (g *Gate) sent(of sensor.ID, end, frees time.Time) { g.set(of, end, frees, true) }
+
+func (g *Gate) set(of sensor.ID, end, frees time.Time, isNew bool) {
+	g.remember(of, throttle.Window{Ends: end, Frees: frees}, isNew)
+}
+
+// wait returns how long the key is known to be still held, and whether by a window in force.
+func (g *Gate) wait(of sensor.ID) (left time.Duration, inForce bool) {
+	now := g.table.at(time.Now())
+	g.use(of, func(m *window) { left, inForce = m.frees(now), m.inForce(now) })
+	return left, inForce
+}
+
 func deviceName(i int) string { return fmt.Sprintf("plant-7/oven-%08d", i) }
 
 // A million devices are remembered, in at most 45 bytes each, whatever their number on the
@@ -32,7 +48,7 @@ func TestMillionWindows(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	w := newWindows(NewWindows())
+	w := newGate(NewWindows())
 	before, end := heap(), time.Now().Add(time.Hour)
 	const million = 1 << 20
 	for i := range million {
@@ -47,12 +63,12 @@ func TestMillionWindows(t *testing.T) {
 	}
 	const sample = 8 // or it takes too long with the race detector
 	for i := 0; i < million; i += sample {
-		if !w.suppress(sensor.Of(deviceName(i)), 1, 0, instant{}) {
+		if !w.Recent(sensor.Of(deviceName(i))) {
 			t.Fatalf("device %d of a million is forgotten", i)
 		}
 	}
 	for i := million; i < 2*million; i += sample { // and two of them are never one
-		if w.suppress(sensor.Of(deviceName(i)), 1, 0, instant{}) {
+		if w.Recent(sensor.Of(deviceName(i))) {
 			t.Fatalf("device %d is taken for another", i)
 		}
 	}
@@ -65,7 +81,7 @@ func TestMillionWindows(t *testing.T) {
 	}
 	known := 0
 	for i := 0; i < million+more; i += sample {
-		if w.suppress(sensor.Of(deviceName(i)), 1, 0, instant{}) {
+		if w.Recent(sensor.Of(deviceName(i))) {
 			known += sample
 		}
 	}
@@ -78,7 +94,7 @@ func TestMillionWindows(t *testing.T) {
 // BenchmarkCollection collects garbage beside a million windows in force, and reports for how
 // long that stops the program: half of the time, and at most in 99 of 100 collections.
 func BenchmarkCollection(b *testing.B) {
-	w, end := newWindows(NewWindows()), time.Now().Add(time.Hour)
+	w, end := newGate(NewWindows()), time.Now().Add(time.Hour)
 	for i := range 1 << 20 {
 		w.sent(sensor.Of(deviceName(i)), end, end)
 	}
@@ -98,7 +114,7 @@ func BenchmarkCollection(b *testing.B) {
 // What is over makes room, however often all devices change.
 func TestWindowsThatAreOverMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWindows(NewWindows())
+		w := newGate(NewWindows())
 		for round := range 20 {
 			for i := range 10_000 {
 				end := time.Now().Add(time.Minute)
@@ -107,8 +123,8 @@ func TestWindowsThatAreOverMakeRoom(t *testing.T) {
 			time.Sleep(keepCounts + 2*time.Minute)
 		}
 		slots := 0
-		for i := range w.shards {
-			slots += len(w.shards[i].slots)
+		for i := range w.table.shards {
+			slots += len(w.table.shards[i].slots)
 		}
 		if slots > 30_000 {
 			t.Errorf("%d slots for 10,000 devices at a time", slots)
@@ -126,7 +142,7 @@ func TestWindowsAreAMap(t *testing.T) {
 		steps := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 5), 2, 2), 0, 60).Draw(rt, "steps")
 		devices := rapid.SampledFrom([]int{1, 10, 1000}).Draw(rt, "devices")
 		synctest.Test(t, func(*testing.T) {
-			w, model := newWindows(NewWindows()), map[string]*known{}
+			w, model := newGate(NewWindows()), map[string]*known{}
 			for n, step := range steps {
 				device := deviceName((n*7919 + step[1]) % devices)
 				now, m := time.Now(), model[device]
@@ -143,7 +159,7 @@ func TestWindowsAreAMap(t *testing.T) {
 						m.suppressed = 0
 					}
 				case 2:
-					w.add(sensor.Of(device), 3)
+					w.Suppressed(sensor.Of(device), 3)
 					if m == nil {
 						m = &known{}
 						model[device] = m
@@ -154,14 +170,14 @@ func TestWindowsAreAMap(t *testing.T) {
 				}
 				now = time.Now()
 				inForce := m != nil && now.Before(m.end)
-				if got := w.suppress(sensor.Of(device), 1, 0, instant{}); got != inForce {
+				if got := w.Recent(sensor.Of(device)); got != inForce {
 					rt.Fatalf("step %d: in force is %t, want %t", n, got, inForce)
 				}
 				if inForce {
 					m.suppressed++
 				}
-				if m != nil && w.suppressed(sensor.Of(device)) != m.suppressed {
-					rt.Fatalf("step %d: %d suppressed, want %d", n, w.suppressed(sensor.Of(device)), m.suppressed)
+				if m != nil && w.Count(sensor.Of(device)) != m.suppressed {
+					rt.Fatalf("step %d: %d suppressed, want %d", n, w.Count(sensor.Of(device)), m.suppressed)
 				}
 				var wait time.Duration
 				if m != nil {
@@ -180,11 +196,11 @@ func TestWindowsAreAMap(t *testing.T) {
 
 // Either clock ends a window: one can be set, the other stands still in suspend.
 func TestBothClocksEndAWindow(t *testing.T) {
-	w := newWindows(NewWindows())
+	w := newGate(NewWindows())
 	w.sent(sensor.Of("oven"), time.Now().Add(time.Minute), time.Now().Add(time.Minute))
 	var m window
-	w.use(w.hashOf(sensor.Of("oven")), func(known *window) { m = *known })
-	now := w.now()
+	w.use(sensor.Of("oven"), func(known *window) { m = *known })
+	now := w.table.at(time.Now())
 	const hour = int64(time.Hour / time.Millisecond)
 	for _, test := range []struct {
 		name string
@@ -206,13 +222,13 @@ func TestBothClocksEndAWindow(t *testing.T) {
 
 // Counts stop at what their bits hold.
 func TestSuppressedDoesNotOverflow(t *testing.T) {
-	w := newWindows(NewWindows())
+	w := newGate(NewWindows())
 	w.sent(sensor.Of("oven"), time.Now().Add(time.Minute), time.Time{})
-	w.add(sensor.Of("oven"), maxCount-1)
+	w.Suppressed(sensor.Of("oven"), maxCount-1)
 	for range 3 {
-		w.suppress(sensor.Of("oven"), 1, 0, instant{})
+		w.Recent(sensor.Of("oven"))
 	}
-	if got := w.suppressed(sensor.Of("oven")); got != maxCount {
+	if got := w.Count(sensor.Of("oven")); got != maxCount {
 		t.Errorf("%d", got)
 	}
 }
@@ -220,7 +236,7 @@ func TestSuppressedDoesNotOverflow(t *testing.T) {
 // Devices that share a window are counted once each, and anew after the next alert.
 func TestWindowsCountDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w, end := newWindows(NewWindows()), time.Now().Add(time.Minute)
+		w, end := newGate(NewWindows()), time.Now().Add(time.Minute)
 		counted := map[string]map[string]bool{}
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			site := rapid.SampledFrom([]string{"berlin", "paris"}).Draw(t, "site")
@@ -229,17 +245,17 @@ func TestWindowsCountDevices(t *testing.T) {
 				w.sent(sensor.Of(site), end, end)
 				counted[site] = map[string]bool{}
 			case 1:
-				w.remember(sensor.Of(site), end, end)
+				w.set(sensor.Of(site), end, end, false)
 				if counted[site] == nil {
 					counted[site] = map[string]bool{}
 				}
 			default:
-				w.share(site, device)
+				w.SuppressedShared(site, device)
 				if counted[site] != nil {
 					counted[site][device] = true
 				}
 			}
-			if got := w.suppressed(sensor.Of(site)); got != int64(len(counted[site])) {
+			if got := w.Count(sensor.Of(site)); got != int64(len(counted[site])) {
 				t.Fatalf("%s: %d devices, want %d", site, got, len(counted[site]))
 			}
 		}
@@ -249,17 +265,17 @@ func TestWindowsCountDevices(t *testing.T) {
 // A window of years is in force for as long, not forgotten or misread.
 func TestLongWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWindows(NewWindows())
+		w := newGate(NewWindows())
 		end := time.Now().AddDate(3, 0, 0)
 		w.sent(sensor.Of("oven"), end, end.AddDate(1, 0, 0))
 		for _, days := range []int{0, 1, 30, 60, 365, 730} {
 			time.Sleep(time.Until(end.AddDate(-3, 0, days)))
-			if !w.suppress(sensor.Of("oven"), 1, 0, instant{}) {
+			if !w.Recent(sensor.Of("oven")) {
 				t.Errorf("after %d days it is not in force", days)
 			}
 		}
 		time.Sleep(time.Until(end))
-		if w.suppress(sensor.Of("oven"), 1, 0, instant{}) {
+		if w.Recent(sensor.Of("oven")) {
 			t.Error("it does not end")
 		}
 	})
@@ -267,22 +283,22 @@ func TestLongWindow(t *testing.T) {
 
 func TestRecentAllocatesNothing(t *testing.T) {
 	g := New(throttle.Config{Window: time.Minute}, NewWindows())
-	g.windows.sent(sensor.Of("oven"), time.Now().Add(time.Hour), time.Now())
+	g.sent(sensor.Of("oven"), time.Now().Add(time.Hour), time.Now())
 	if n := testing.AllocsPerRun(100, func() { g.Recent(sensor.Of("oven")); g.Recent(sensor.Of("another")) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
-	w := newWindows(NewWindows())
+	w := newGate(NewWindows())
 	var all sync.WaitGroup
 	for n := range 8 {
 		all.Go(func() {
 			for i := range 2000 {
 				device := deviceName((i * (n + 1)) % 3000)
 				w.sent(sensor.Of(device), time.Now().Add(time.Hour), time.Now())
-				w.suppress(sensor.Of(device), 1, 0, instant{})
-				w.add(sensor.Of(device), 1)
+				w.Recent(sensor.Of(device))
+				w.Suppressed(sensor.Of(device), 1)
 				w.wait(sensor.Of(device))
 			}
 		})
@@ -295,7 +311,8 @@ func BenchmarkRecentParallel(b *testing.B) {
 	names := make([]string, 100_000)
 	for i := range names {
 		names[i] = deviceName(i)
-		g.remember(names[i], time.Now().Add(time.Hour))
+		end := time.Now().Add(time.Hour)
+		g.sent(sensor.Of(names[i]), end, end)
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -306,8 +323,6 @@ func BenchmarkRecentParallel(b *testing.B) {
 	})
 }
 
-func (g *Gate) remember(device string, end time.Time) { g.windows.sent(sensor.Of(device), end, end) }
-
 // Gates that share a Windows keep apart what they remember, within one bound.
 func TestGatesShareTheBound(t *testing.T) {
 	if testing.Short() {
@@ -315,19 +330,19 @@ func TestGatesShareTheBound(t *testing.T) {
 	}
 	table := NewWindows()
 	end := time.Now().Add(time.Hour)
-	var gates []*windows
+	var gates []*Gate
 	for range 64 {
-		w := newWindows(table)
+		w := newGate(table)
 		gates = append(gates, w)
 		for i := range 1000 {
 			w.sent(sensor.Of(deviceName(i)), end, end)
 		}
 	}
-	if other := newWindows(table); other.suppress(sensor.Of(deviceName(1)), 1, 0, instant{}) {
+	if other := newGate(table); other.Recent(sensor.Of(deviceName(1))) {
 		t.Error("a window of another gate suppresses")
 	}
 	for _, w := range gates {
-		if !w.suppress(sensor.Of(deviceName(999)), 1, 0, instant{}) {
+		if !w.Recent(sensor.Of(deviceName(999))) {
 			t.Error("a window is forgotten")
 		}
 	}
