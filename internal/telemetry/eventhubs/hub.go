@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,7 +201,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 	case h.checkpoints.ofOtherHub(id, c):
 		p.over = true
 		if !startsOver { // it was written since, by who may know the hub that has replaced ours
-			if _, err := h.check(ctx, toRead, none); err != nil {
+			if _, err := h.check(ctx, toRead); err != nil {
 				return nil, err
 			}
 			p.cursor.start = Start{Earliest: true}
@@ -284,7 +286,7 @@ func (h *hub) watch(ctx context.Context) {
 
 	var asked time.Time // about the partitions
 	unanswered := 0
-	for n := 1; ; n++ {
+	for n := 1; ctx.Err() == nil; n++ {
 		suspected := false
 		select {
 		case <-ctx.Done():
@@ -299,25 +301,21 @@ func (h *hub) watch(ctx context.Context) {
 			return
 		}
 
-		since := none
+		var about []*partition
 		if time.Since(asked) >= shownAfter(int(h.partitions.Load())) {
-			since, asked = every, time.Now()
+			about, asked = slices.Collect(maps.Values(h.read())), time.Now()
 		}
 
 		unanswered++
-		state, err := h.check(ctx, toShow, since)
-		switch {
-		case err == nil:
+		if state, err := h.check(ctx, toShow, about...); err != nil {
+			h.suspect()
+		} else {
 			unanswered = 0
 			last := map[string]int64{}
 			for id, end := range state.ends {
 				last[id] = end.LastEnqueuedSequenceNumber
 			}
 			s.record(len(state.partitions), last)
-		case errors.Is(err, errAnotherHub):
-			return
-		default:
-			h.suspect()
 		}
 
 		if suspected { // about as often as owners are listed
@@ -332,28 +330,28 @@ func (h *hub) watch(ctx context.Context) {
 // called. Call RecordEnds before Run.
 func (s *Source) RecordEnds(record func(partitions int, last map[string]int64)) { s.record = record }
 
-// check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is
-// not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not say what it
-// is. It takes notice of new partitions and of links on which nothing comes.
-func (h *hub) check(ctx context.Context, u urgency, since wanted) (hubState, error) {
-	read := h.read()
-	before := map[string]int64{}
-	for id, p := range read {
+// check asks the hub about itself and some of its partitions. If it says twice that it is not the one that is read, it is
+// replaced. check returns why, which is not errAnotherHub if the hub does not say what it is. It takes notice of new
+// partitions and of links on which nothing comes.
+func (h *hub) check(ctx context.Context, u urgency, partitions ...*partition) (hubState, error) {
+	about, before := map[string]*partition{}, map[string]int64{}
+	for _, p := range partitions {
+		about[p.id] = p
 		if sequence, ok := p.position(); ok {
-			before[id] = sequence
+			before[p.id] = sequence
 		}
 	}
 
-	ours := func(id string) (at time.Time) {
-		if read[id] != nil {
-			at = since(id)
+	since := func(id string) (at time.Time) {
+		if about[id] != nil {
+			at = time.Now()
 		}
 		return at
 	}
-	state, err := h.source.query(ctx, u, ours)
+	state, err := h.source.query(ctx, u, since)
 	if err == nil && h.another(state, before) != nil {
 		backoff.Sleep(ctx, h.source.secondThought) // the answer may have been stale: one proves nothing
-		state, err = h.source.query(ctx, u, ours)
+		state, err = h.source.query(ctx, u, since)
 	}
 	if err != nil {
 		return hubState{}, err
@@ -371,7 +369,7 @@ func (h *hub) check(ctx context.Context, u urgency, since wanted) (hubState, err
 	}
 
 	for id, end := range state.ends {
-		read[id].compare(end)
+		about[id].compare(end)
 	}
 
 	return state, nil

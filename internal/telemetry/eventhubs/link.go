@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"time"
 
 	"github.com/Azure/go-amqp"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
@@ -31,9 +31,8 @@ func (c *connection) attach(
 	ctx context.Context, partition string, after selector, epoch bool, credit int,
 ) (*link, error) {
 	s := c.source
-	opening, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.openLimit, errNotOpened)
+	opening, cancel := backoff.Lasting(ctx, s.openLimit, s.closeLimit)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.closeLimit, cancel) })()
 
 	// As azeventhubs' receivers are, but for the credit.
 	properties := map[string]any{"com.microsoft:receiver-name": s.owner}
@@ -60,16 +59,17 @@ func (c *connection) attach(
 
 	if opening.Err() != nil { // the hub does not answer
 		c.end()
+		err = errNotOpened
 	}
 	l.close()
 
-	return nil, expired(opening, err)
+	return nil, err
 }
 
 // next waits for the next message of the library, which take has to get. It asks for more events once a quarter of the
 // credit is free.
 func (l *link) next(ctx context.Context) (*amqp.Message, error) {
-	if free := l.credit - l.requested; free > 0 && free >= l.credit/4 {
+	if free := l.credit - l.requested; free >= max(1, l.credit/4) {
 		if err := l.receiver.IssueCredit(uint32(free)); err != nil {
 			return nil, err
 		}

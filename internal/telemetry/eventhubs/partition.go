@@ -262,7 +262,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 // read, and the first time that it has come to where reading begins.
 func (p *partition) confirm(ctx context.Context) error {
 	if _, known := p.position(); !known || p.confirmed {
-		_, err := p.hub.check(ctx, toRead, none)
+		_, err := p.hub.check(ctx, toRead)
 		return err
 	}
 
@@ -274,25 +274,20 @@ func (p *partition) confirm(ctx context.Context) error {
 
 // end asks the hub, if it is the one that is read, where the partition ends.
 func (p *partition) end(ctx context.Context, u urgency) (end azeventhubs.PartitionProperties, err error) {
-	state, err := p.hub.check(ctx, u, func(id string) (since time.Time) {
-		if id == p.id {
-			since = time.Now()
-		}
-		return since
-	})
+	state, err := p.hub.check(ctx, u, p)
 	if err != nil {
 		return end, err
 	}
 
 	end, ok := state.ends[p.id]
 	if !ok {
-		return end, cmp.Or(state.unanswered, errNoConsumer)
+		return end, cmp.Or(state.unanswered, errNoPartition)
 	}
 
 	return end, nil
 }
 
-var errNoConsumer = errors.New("the partition has no consumer any more")
+var errNoPartition = errors.New("the hub does not name this partition any more")
 
 // awaitWanted waits until Receive wants events.
 func (p *partition) awaitWanted(ctx context.Context) error {

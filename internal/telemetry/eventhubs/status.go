@@ -27,7 +27,7 @@ func (s *Source) Partitions(ctx context.Context) (all []string, since time.Time,
 		return nil, time.Time{}, errNotRead
 	}
 
-	state, err := h.check(ctx, toShow, none)
+	state, err := h.check(ctx, toShow)
 	if err != nil {
 		return nil, time.Time{}, s.explain(ctx, h.at, err)
 	}

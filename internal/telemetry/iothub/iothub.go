@@ -47,14 +47,9 @@ func Resolve(
 
 	address := transport.IoTHub(hub.host)
 	address.Network = network
-	moved, err := ask(ctx, t, address, hub)
+	endpoint, entity, err := ask(ctx, t, address, hub)
 	if err != nil {
 		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, explain(ctx, t, address, err))
-	}
-
-	endpoint, entity, err := destination(moved.Info)
-	if err != nil {
-		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, err)
 	}
 
 	const found = "Endpoint=sb://%s/;SharedAccessKeyName=%s;SharedAccessKey=%s;EntityPath=%s"
@@ -68,12 +63,13 @@ func Check(connectionString string) error {
 	return err
 }
 
-// ask wants to read where the hub has nothing to read, and returns the redirect
-// that it answers with.
-func ask(ctx context.Context, t transport.Transport, at transport.Address, hub identity) (*amqp.Error, error) {
+// ask wants to read where the hub has nothing to read, and returns where it redirects to.
+func ask(
+	ctx context.Context, t transport.Transport, at transport.Address, hub identity,
+) (endpoint, entity string, err error) {
 	socket, err := t.Dial(ctx, at)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
 
 	label, _, _ := strings.Cut(hub.host, ".")
@@ -86,13 +82,13 @@ func ask(ctx context.Context, t transport.Transport, at transport.Address, hub i
 	})
 	if err != nil {
 		_ = socket.Close()
-		return nil, err
+		return "", "", err
 	}
 	defer conn.Close()
 
 	session, err := conn.NewSession(ctx, nil)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
 
 	receiver, err := session.NewReceiver(ctx, "amqps://"+hub.host+"/messages/events/$management", nil)
@@ -102,10 +98,10 @@ func ask(ctx context.Context, t transport.Transport, at transport.Address, hub i
 
 	var moved *amqp.Error
 	if errors.As(err, &moved) && moved.Condition == amqp.ErrCondLinkRedirect {
-		return moved, nil
+		return destination(moved.Info)
 	}
 
-	return nil, cmp.Or(err, errNoHub)
+	return "", "", cmp.Or(err, errNoHub)
 }
 
 // destination reads a redirect: the namespace, with its port unless that is the
