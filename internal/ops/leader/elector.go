@@ -44,9 +44,8 @@ func NewElector(store lease.Store, key string, log *zap.Logger) *Elector {
 type Term struct {
 	Token int64 // grows with every term, whoever leads
 
-	mu      sync.Mutex
-	note    string
-	changed chan struct{}
+	mu   sync.Mutex
+	note string
 }
 
 // Note returns the note that was set last, at first the one with which the term began.
@@ -57,16 +56,12 @@ func (t *Term) Note() string {
 }
 
 // SetNote replaces the note for the next leader, at most lease.MaxNote. It
-// does not block: the note is written as soon as the store allows, and again
+// does not block: the note is written with the next renewal, within 10 s if the store allows, and
 // when the lease is released.
 func (t *Term) SetNote(note string) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.note = note
-	t.mu.Unlock()
-	select {
-	case t.changed <- struct{}{}:
-	default:
-	}
 }
 
 // Run calls lead whenever this replica is elected, and returns once ctx has
@@ -127,7 +122,6 @@ func (e *Elector) hold(ctx context.Context, l lease.Lease) {
 
 // campaign tries once to be elected and, if it is, leads.
 func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term) error) error {
-	t := &Term{changed: make(chan struct{}, 1)}
 	// ctx does not interrupt the call: a lease whose grant was not received would block all others
 	// until it ends.
 	call, cancel := calling(ctx)
@@ -142,9 +136,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term
 		return errors.New("acquire the leader's lease: the response arrived too late to lead")
 	}
 
-	t.Token, t.note = l.Token, l.Note
-
-	return e.lead(ctx, l, t, lead)
+	return e.lead(ctx, l, &Term{Token: l.Token, note: l.Note}, lead)
 }
 
 // release frees l for the others. It does no harm if another has l by now; if
@@ -204,17 +196,7 @@ func (e *Elector) watch(ctx context.Context, lose func(error)) {
 // renew renews l until ctx ends, and calls lose if another has it. It returns the last lease that was granted.
 func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(error), log *zap.Logger) lease.Lease {
 	failures, wait := 0, renewEvery
-	for {
-		due := time.NewTimer(wait)
-		select {
-		case <-t.changed:
-			due.Stop()
-		case <-due.C:
-		case <-ctx.Done():
-			due.Stop()
-			return l
-		}
-
+	for backoff.Sleep(ctx, wait) {
 		start := time.Now()
 		call, cancel := backoff.Lasting(ctx, renewIn, stopIn)
 		renewed, err := e.store.Extend(call, l, t.Note(), ttl)
@@ -247,6 +229,8 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 			wait = look
 		}
 	}
+
+	return l
 }
 
 // calling returns a context for one store call, which continues for stopIn when ctx ends.

@@ -467,7 +467,7 @@ func TestHandBackComesLast(t *testing.T) {
 	})
 }
 
-// A note is written soon, and found by the next leader even if this one is killed.
+// A note is written with the next renewal, and found by the next leader even if this one is killed.
 func TestNote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHouse(t)
@@ -477,6 +477,7 @@ func TestNote(t *testing.T) {
 			return nil
 		}
 		a := h.start("a")
+		time.Sleep(10*time.Second + 1)
 		synctest.Wait()
 		if r, err := h.store.Read(t.Context(), key); err != nil || r.Note != "x" {
 			t.Errorf("the note is %q, %v", r.Note, err)
@@ -484,6 +485,7 @@ func TestNote(t *testing.T) {
 		b := h.start("b")
 		h.kill(a)
 		h.wait(a, takeover)
+		time.Sleep(10*time.Second + 1)
 		synctest.Wait()
 		if r, err := h.store.Read(t.Context(), key); err != nil || r.Note != "xx" {
 			t.Errorf("the note is %q, %v", r.Note, err)

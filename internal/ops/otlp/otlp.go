@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 )
 
 const (
@@ -77,29 +77,27 @@ func Export(
 // enabled reports whether OpenTelemetry's variables ask for metrics. The exporter reads them itself: an error is
 // what it would silently ignore, and names the variable without its value.
 func enabled() (bool, error) {
-	variable, endpoint := setting("ENDPOINT")
 	exporter := env("OTEL_METRICS_EXPORTER")
-	// Platforms set the general endpoint for everything that they run, and who scrapes metrics does not want them twice.
-	isGeneral := exporter != "otlp" && variable == "OTEL_EXPORTER_OTLP_ENDPOINT"
-	isOff := exporter == "none" || strings.EqualFold(env("OTEL_SDK_DISABLED"), "true")
-	if isGeneral || isOff || endpoint == "" {
+	variable, endpoint := setting("ENDPOINT")
+	protocolVariable, protocol := setting("PROTOCOL")
+
+	switch {
+	case endpoint == "", exporter == "none", strings.EqualFold(env("OTEL_SDK_DISABLED"), "true"):
 		return false, nil
-	}
-
-	if exporter != "" && exporter != "otlp" {
+	case exporter != "otlp" && variable == "OTEL_EXPORTER_OTLP_ENDPOINT":
+		// Platforms set the general endpoint for everything that they run, and who scrapes metrics does not want them twice.
+		return false, nil
+	case exporter != "" && exporter != "otlp":
 		return false, errors.New("OTEL_METRICS_EXPORTER: must be otlp, or none to disable the export")
-	}
-
-	if variable, protocol := setting("PROTOCOL"); protocol == "grpc" {
-		return false, fmt.Errorf("%s: gRPC is not supported: use http/protobuf, by convention on port 4318", variable)
+	case protocol == "grpc":
+		return false, fmt.Errorf("%s: gRPC is not supported: use http/protobuf, by convention on port 4318", protocolVariable)
 	}
 
 	u, err := url.Parse(endpoint)
-	if err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Hostname() == "" {
+	switch {
+	case err != nil, !slices.Contains([]string{"http", "https"}, u.Scheme), u.Hostname() == "":
 		return false, fmt.Errorf("%s: must be a URL such as http://host:4318 or https://…", variable)
-	}
-
-	if u.User != nil {
+	case u.User != nil:
 		return false, fmt.Errorf(
 			"%s: credentials in the URL are not sent: put them into OTEL_EXPORTER_OTLP_HEADERS as authorization=Basic%%20…",
 			variable,
@@ -150,15 +148,14 @@ func reporter(log *zap.Logger, secrets []string) func(error) {
 	}
 
 	redact := strings.NewReplacer(pairs...)
-	var last atomic.Int64
+	log = log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(c, reportPause, 1, 0)
+	}))
 
 	return func(err error) {
-		now := time.Now().UnixNano()
-		if then := last.Load(); now-then > int64(reportPause) && last.CompareAndSwap(then, now) {
-			text := redact.Replace(err.Error())
-			text = strings.ToValidUTF8(text[:min(len(text), maxReport)], "")
-			log.Warn("OpenTelemetry export failed; alerts are not affected", zap.String("error", text))
-		}
+		text := redact.Replace(err.Error())
+		text = strings.ToValidUTF8(text[:min(len(text), maxReport)], "")
+		log.Warn("OpenTelemetry export failed; alerts are not affected", zap.String("error", text))
 	}
 }
 
