@@ -141,19 +141,23 @@ func (a *Admin) Run(ctx context.Context) {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	isDevice, isSilences := strings.HasPrefix(path, "/devices"), path == "/silences" || strings.HasPrefix(path, "/silences/")
-
+	serve := a.serveDevice
 	switch {
-	case a.starting && (isDevice || isSilences):
-		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
-	case isDevice:
-		a.serveDevice(w, r)
-	case isSilences:
-		a.serveSilences(w, r)
+	case strings.HasPrefix(path, "/devices"):
+	case path == "/silences", strings.HasPrefix(path, "/silences/"):
+		serve = a.serveSilences
 	default:
 		a.serveState(w, r)
+		return
 	}
+
+	if a.starting {
+		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
+		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
+		return
+	}
+
+	serve(w, r)
 }
 
 // serveState serves what anybody may read.

@@ -48,7 +48,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	case a.Token == "":
 		fail(w, http.StatusNotFound, "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on")
 
-	case !ok || action != "":
+	case !ok, action != "":
 		fail(w, http.StatusNotFound, "not found: the paths are /devices/{id} and /devices/{id}/telemetry; write a / in the id as %2F")
 
 	case !httpapi.Authorized(r, a.Token):

@@ -90,8 +90,8 @@ func (s Shared) alarms(ctx context.Context, of sensor.ID, f *findings) error {
 func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 	var mu sync.Mutex
 	return s.each(ctx, s.Rosters, f.state.Partitions, func(name, id string) error {
-		r, err := s.roster(ctx, name)
-		if err != nil || r.Len() == 0 {
+		r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
+		if err = errors.Join(err, why); err != nil || r == nil { // it was deleted just now
 			return err
 		}
 
@@ -108,15 +108,6 @@ func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 
 		return nil
 	})
-}
-
-// roster reads a roster. It is empty if there is an error, or if it was deleted just now.
-func (s Shared) roster(ctx context.Context, name string) (*roster.Roster, error) {
-	r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
-	if err = errors.Join(err, why); err != nil || r == nil {
-		return new(roster.Roster), err
-	}
-	return r, nil
 }
 
 // each calls read with every record in a folder, but those of some partitions, a few at a time.

@@ -232,7 +232,12 @@ func (f findings) facts() (all facts) {
 	}
 
 	for _, d := range f.state.Deliveries {
-		all.add("waits", f.subject(d.Receiver, d.Rule, d.Level, d.Sensor), fmt.Sprintf("%s, since %s: %s", f.noticeText(d), f.clock(d.Since), f.conditionText(d.Waits)))
+		what := "alert about "
+		if d.Recovery {
+			what = "recovery at "
+		}
+		all.add("waits", f.subject(d.Receiver, d.Rule, d.Level, d.Sensor), fmt.Sprintf("%s%s, since %s: %s",
+			what, ruleOf(f.set, d.Rule).Text(d.Value), f.clock(d.Since), f.conditionText(d.Waits)))
 	}
 
 	isNone := func(g gateState) bool { return g.Claimed.IsZero() && g.Error == "" }
@@ -337,15 +342,6 @@ func (f findings) alarmText(s partition.AlarmState) string {
 	}
 
 	return text
-}
-
-// noticeText says what is being delivered.
-func (f findings) noticeText(d delivery.State) string {
-	rule := ruleOf(f.set, d.Rule)
-	if d.Recovery {
-		return "recovery at " + rule.Text(d.Value)
-	}
-	return "alert about " + rule.Text(d.Value)
 }
 
 // conditionText says what something waits for: a delivery for how long it has, an alarm that was sent since when.

@@ -124,7 +124,7 @@ func (e *Elector) hold(ctx context.Context, l lease.Lease) {
 func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term) error) error {
 	// ctx does not interrupt the call: a lease whose grant was not received would block all others
 	// until it ends.
-	call, cancel := calling(ctx)
+	call, cancel := backoff.Lasting(ctx, lease.CallLimit, stopIn)
 	l, err := e.store.Acquire(call, e.key, ttl, func(prev lease.Record) (string, error) { return prev.Note, nil })
 	cancel()
 	if err != nil {
@@ -142,7 +142,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term
 // release frees l for the others. It does no harm if another has l by now; if
 // it fails, l expires.
 func (e *Elector) release(ctx context.Context, l lease.Lease, note string) {
-	call, cancel := calling(ctx)
+	call, cancel := backoff.Lasting(ctx, lease.CallLimit, stopIn)
 	defer cancel()
 	if err := e.store.Release(call, l, note); err != nil {
 		e.log.Info("leader lease not released; it will expire", zap.String("key", e.key), zap.Error(err))
@@ -231,11 +231,6 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 	}
 
 	return l
-}
-
-// calling returns a context for one store call, which continues for stopIn when ctx ends.
-func calling(ctx context.Context) (context.Context, context.CancelFunc) {
-	return backoff.Lasting(ctx, lease.CallLimit, stopIn)
 }
 
 // mayAct reports whether the holder of l may rely on it.

@@ -162,15 +162,14 @@ type checkpoint struct {
 
 func (r *replica) collect(to scrape) {
 	stats := r.worker.Stats()
-	collectReadings(to, stats)
-	r.collectUnreadable(to)
+	r.collectReadings(to, stats)
 	r.collectAlarms(to, stats)
 	r.collectReceivers(to)
 	r.collectSource(to)
 	r.collectPartitions(to)
 }
 
-func collectReadings(to scrape, stats *worker.Stats) {
+func (r *replica) collectReadings(to scrape, stats *worker.Stats) {
 	for i := range stats.Events {
 		reason := telemetry.Reason(i)
 		to.counter(
@@ -179,6 +178,18 @@ func collectReadings(to scrape, stats *worker.Stats) {
 			stats.Events[i].Load(),
 			"result",
 			cmp.Or(decoded[reason], "undecodable"),
+			"reason",
+			reason.String(),
+		)
+	}
+
+	devices := r.worker.Unreadable().Devices
+	for reason := telemetry.ReasonEmpty; reason < telemetry.ReasonCount; reason++ { // those before have no device, or a reading
+		to.gauge(
+			"devices_unreadable",
+			"Devices of which nothing could be read for an hour or longer although they send, by the reason of the last "+
+				"message; at most 1,024 of each partition.",
+			float64(devices[reason]),
 			"reason",
 			reason.String(),
 		)
@@ -251,20 +262,6 @@ func collectReadings(to scrape, stats *worker.Stats) {
 			stats.Times[result].Load(),
 			"result",
 			rules.DeviceTime(result).String(),
-		)
-	}
-}
-
-func (r *replica) collectUnreadable(to scrape) {
-	devices := r.worker.Unreadable().Devices
-	for reason := telemetry.ReasonEmpty; reason < telemetry.ReasonCount; reason++ { // those before have no device, or a reading
-		to.gauge(
-			"devices_unreadable",
-			"Devices of which nothing could be read for an hour or longer although they send, by the reason of the last "+
-				"message; at most 1,024 of each partition.",
-			float64(devices[reason]),
-			"reason",
-			reason.String(),
 		)
 	}
 }
