@@ -387,7 +387,9 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		if p.open {
 			p.is.alerted = p.is.due.receivers() // whoever has not heard of the recovery that was due gets the next one
 			p.is.due = nil
-			p.is.group = v.group(l)
+			if l.id.per != "" {
+				p.is.group = v.group(l)
+			}
 			if l.rule.Repeat > 0 {
 				p.is = p.is.sends(v.register.logName, rd.Sequence, rd.Element)
 			}
@@ -395,13 +397,9 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	}
 }
 
-// group returns the value that an alarm of l shares with other members of an incident, if it opens now; empty if it
-// alerts by itself.
+// group returns the value that an alarm of l, which has incidents, shares with other members of one, if it opens now; empty if
+// it alerts by itself.
 func (v *evaluation) group(l *level) string {
-	if l.id.per == "" {
-		return ""
-	}
-
 	value := rules.Shared(v.text(l.rule.Per))
 	switch {
 	case value == "":
@@ -474,13 +472,13 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 
 // mutes reports whether there are any mutes. It is cheaper than muted.
 func (ev *Evaluator) mutes() bool {
-	return len(ev.book.Rules.Mutes) > 0 || ev.book.Mutes != nil && len(ev.book.Mutes()) > 0
+	return len(ev.book.Rules.Mutes) > 0 || len(ev.book.Mutes()) > 0
 }
 
 // muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
 func (ev *Evaluator) muted(s *rules.Subject) bool {
-	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes != nil && ev.book.Mutes().Match(s) }
-	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes != nil && ev.book.Mutes().Match(s)
+	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes().Match(s) }
+	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes().Match(s)
 }
 
 // alert starts the alert of p about the reading rd. It sets one field after the other because a literal would be copied,

@@ -60,6 +60,10 @@ type cut struct {
 
 // NewEvaluator returns an Evaluator of b.
 func NewEvaluator(b Rulebook) *Evaluator {
+	if b.Mutes == nil {
+		b.Mutes = func() rules.Mutes { return nil }
+	}
+
 	ev := &Evaluator{book: b, stateful: b.Rules.Stateful()}
 	ev.messages.New = func() any { return ev.newMessage() }
 	n := 0
@@ -68,18 +72,11 @@ func NewEvaluator(b Rulebook) *Evaluator {
 	}
 
 	b.Counters.Levels = make([]LevelCounters, n)
-	ev.compile()
-
-	return ev
-}
-
-// compile sets what ev's rules are to it.
-func (ev *Evaluator) compile() {
-	all := make([]*rule, len(ev.book.Rules.Rules))
-	for i := range ev.book.Rules.Rules {
-		r := &rule{Rule: &ev.book.Rules.Rules[i]}
+	all := make([]*rule, len(b.Rules.Rules))
+	for i := range b.Rules.Rules {
+		r := &rule{Rule: &b.Rules.Rules[i]}
 		all[i] = r
-		r.stateful = r.Stateful() || ev.book.FollowAll && !r.Silence()
+		r.stateful = r.Stateful() || b.FollowAll && !r.Silence()
 		r.mildest = r.Levels[0].Limit
 		for j := range r.Levels {
 			l := &level{
@@ -88,7 +85,7 @@ func (ev *Evaluator) compile() {
 				index: uint8(len(ev.levels)),
 				rank:  len(r.Levels) - 1 - j,
 				place: j,
-				stats: &ev.book.Counters.Levels[len(ev.levels)],
+				stats: &b.Counters.Levels[len(ev.levels)],
 			}
 			l.target(&ev.book, r.Measured())
 			r.override = r.HasReferences()
@@ -101,12 +98,12 @@ func (ev *Evaluator) compile() {
 		}
 	}
 
-	if ev.book.Decoder == nil { // there is no rule
-		return
+	if b.Decoder == nil { // there is no rule
+		return ev
 	}
 
-	for i := range ev.book.Decoder.Cuts {
-		c := &cut{Cut: &ev.book.Decoder.Cuts[i]}
+	for i := range b.Decoder.Cuts {
+		c := &cut{Cut: &b.Decoder.Cuts[i]}
 		for j, index := range c.Cut.Rules {
 			r := all[index]
 			r.reads = &c.Cut.Reads[j]
@@ -118,6 +115,8 @@ func (ev *Evaluator) compile() {
 		}
 		ev.cuts = append(ev.cuts, c)
 	}
+
+	return ev
 }
 
 // IDs returns how the ids of alerts begin about the readings of a partition, or of whatever else has this name.
@@ -140,11 +139,6 @@ func (ev *Evaluator) NoAlarms() []AlarmCounts {
 	}
 
 	return all
-}
-
-// hasIncidents reports whether alarms of some rule are members of incidents.
-func (ev *Evaluator) hasIncidents() bool {
-	return slices.ContainsFunc(ev.levels, func(l *level) bool { return l.id.per != "" })
 }
 
 // everybody returns all receivers, a bit for each.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"alertworker/internal/backoff"
@@ -145,7 +146,8 @@ const (
 // after its ledger was lost, is taken out now. And every hour, until s.ctx ends, the owner of the first partition sends the
 // ends of those that have been over for so long that all their members were of a partition that is no more.
 func (s *Stream) adopt() {
-	if !s.config.Evaluator.hasIncidents() {
+	hasIncidents := func(l *level) bool { return l.id.per != "" }
+	if !slices.ContainsFunc(s.config.Evaluator.levels, hasIncidents) {
 		return
 	}
 

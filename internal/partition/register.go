@@ -136,7 +136,10 @@ func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 func (reg *register) become(key alarmKey, next alarm) {
 	was := reg.alarms.byKey[key]
 	reg.alarms.set(key, next)
-	reg.regroup(key, was, next)
+	if left, joined := was.member(), next.member(); left != joined {
+		reg.regroup(key, left, joined, next.Since.Hub)
+	}
+
 	switch isOpen := next.Phase == rules.Open; {
 	case isOpen == (was.Phase == rules.Open):
 	case isOpen:
@@ -160,19 +163,15 @@ func (reg *register) become(key alarmKey, next alarm) {
 	reg.give(key)
 }
 
-// regroup counts an alarm that has become another among the members of its group. The caller holds reg.mu.
-func (reg *register) regroup(key alarmKey, was, is alarm) {
-	left, joined := was.member(), is.member()
-	if left == joined {
-		return
-	}
-
+// regroup counts the alarm of key, which began at a time, in Unix µs, among the members of the group that it has joined, and no
+// more among those of the one that it has left. Either may be empty. The caller holds reg.mu.
+func (reg *register) regroup(key alarmKey, left, joined string, since int64) {
 	if left != "" {
 		reg.leave(reg.groupOf(key.level, left))
 	}
 
 	if joined != "" {
-		reg.join(reg.groupOf(key.level, joined), key.about, is.Since.Hub)
+		reg.join(reg.groupOf(key.level, joined), key.about, since)
 	}
 }
 

@@ -47,7 +47,8 @@ func (s *Stream) watch() {
 	}
 }
 
-// askHub asks the hub for its last event, so that silence can be proven when nothing comes; nil if there is no answer.
+// askHub asks the hub for the partition's last event, so that silence can be proven when nothing comes; nil if there is no
+// answer. It also asks whether anything comes to the hub; without an answer to that silences wait.
 func (s *Stream) askHub(q absence.Questions) *absence.Proof {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, askHubLimit, fmt.Errorf("no answer within %v", askHubLimit))
 	defer cancel()
@@ -67,22 +68,15 @@ func (s *Stream) askHub(q absence.Questions) *absence.Proof {
 		return nil
 	}
 
-	s.askAll(ctx, q, &p)
-
-	return &p
-}
-
-// askAll adds to p whether anything comes to the hub. Without an answer silences wait.
-func (s *Stream) askAll(ctx context.Context, q absence.Questions, p *absence.Proof) {
 	if p.Enqueued.After(q.Enough) {
 		p.Newest = millis(p.Enqueued)
-		return
+		return &p
 	}
 
 	newest, asked, err := s.partition.Newest(ctx, q.Enough)
 	if err != nil {
 		s.log.Debug("the hub did not report when it took its newest event", zap.Error(err))
-		return
+		return &p
 	}
 
 	if !newest.IsZero() {
@@ -91,16 +85,18 @@ func (s *Stream) askAll(ctx context.Context, q absence.Questions, p *absence.Pro
 
 	p.NewestUntil = p.Until - max(0, p.At.Sub(asked)).Milliseconds()
 	if !q.Others {
-		return
+		return &p
 	}
 
 	others, err := s.config.Roster(s.register.id).Others(ctx)
 	if err != nil {
 		s.warn("cannot read how many devices are expected in other partitions; alerts about the whole hub wait", err)
-		return
+		return &p
 	}
 
 	p.Others = &others
+
+	return &p
 }
 
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.

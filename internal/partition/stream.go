@@ -306,9 +306,7 @@ func (s *Stream) commit(ctx context.Context) {
 		select {
 		case <-tick.C:
 			due = true
-			if len(s.register.removed) > 0 { // it does not change
-				s.register.endRemoved()
-			}
+			s.register.endRemoved()
 			s.register.recount()
 			s.watch()
 
