@@ -8,9 +8,9 @@
 //
 // One reading goes through stream.go, which reads, and at last writes the ledger and the checkpoint; evaluation.go, from top
 // to bottom; register.go, where alarms change; alarms.go, which has what they are and were; and owner.go, which package
-// delivery asks. Beside that way are evaluator.go, which makes of the rules what a reading meets, takeover.go, silence.go,
-// groups.go and incidents.go (who writes and asks for the records of groups), refresh.go, removal.go, report.go,
-// unreadable.go and backtest.go.
+// delivery asks. Beside that way are evaluator.go, which makes of the rules what a reading meets, saved.go, which has alarms
+// as ledgers have them, takeover.go, silence.go, groups.go and incidents.go (who writes and asks for the records of groups),
+// refresh.go, removal.go, report.go, unreadable.go and backtest.go.
 //
 // # Settled
 //

@@ -72,8 +72,6 @@ func (reg *register) endAlarms(of sensor.ID) (any bool) {
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
 			continue
-		case l.rule.Silence():
-			reg.end(key, now, true)
 		case k.Phase == rules.Open:
 			reg.become(key, reg.changeBehind(key, reg.ended(key, now, true)))
 		default:

@@ -62,13 +62,27 @@ func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	s.register.batch.Unlock()
 
 	var alarms []AlarmState
+	var notices []delivery.Key // about it, or about an incident that one of its alarms is part of
 	s.register.mu.Lock()
-	for _, key := range s.register.alarms.keysOf(of, s.register.levels()) {
-		alarms = append(alarms, s.register.alarms.byKey[key].state(s.register.id, key))
+	levels := s.register.levels()
+	for _, key := range s.register.alarms.keysOf(of, levels) {
+		k := s.register.alarms.byKey[key]
+		alarms = append(alarms, k.state(s.register.id, key))
+		group := key.level.groupKey(k.member())
+		if group.About != (sensor.ID{}) && !slices.Contains(notices, group) {
+			notices = append(notices, group)
+		}
 	}
 	s.register.mu.Unlock()
 
-	d.Deliveries = append(d.Deliveries, s.deliveries(of, alarms)...)
+	sensors := s.box.About(of)
+	for _, l := range levels {
+		for _, about := range sensors {
+			notices = append(notices, delivery.Key{About: about, Topic: l.own})
+		}
+	}
+
+	d.Deliveries = append(d.Deliveries, s.box.States(notices)...)
 	for _, a := range alarms {
 		a.Waits = s.box.NextReminders(a.sending, a.repeat)
 		d.Alarms = append(d.Alarms, a)
@@ -103,30 +117,6 @@ func (s *Stream) similar(device string) (name string) {
 	})
 
 	return name
-}
-
-// deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors, or about
-// an incident that one of its alarms is part of.
-func (s *Stream) deliveries(of sensor.ID, alarms []AlarmState) []delivery.State {
-	s.register.mu.Lock()
-	levels := s.register.levels()
-	s.register.mu.Unlock()
-
-	var keys []delivery.Key
-	sensors := s.box.About(of)
-	for _, l := range levels {
-		for _, about := range sensors {
-			keys = append(keys, delivery.Key{About: about, Topic: l.own})
-		}
-
-		for _, a := range alarms {
-			if key := l.groupKey(a.Group); a.Group != "" && a.Rule == l.rule.Name && a.Level == l.Name && !slices.Contains(keys, key) {
-				keys = append(keys, key)
-			}
-		}
-	}
-
-	return s.box.States(keys)
 }
 
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is

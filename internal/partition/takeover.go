@@ -9,12 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
-	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
-	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // overlap is for how long after a take-over the former owner may still read, by the hub's clock, which may be off.
@@ -190,11 +187,6 @@ func (reg *register) recall(from ledger.Level) {
 	reg.removed = append(reg.removed, l)
 }
 
-// idOf returns the id of a level as the ledger has it.
-func idOf(l *ledger.Level) levelID {
-	return levelID{l.Rule, l.Name, l.Silent > 0, l.Measured, l.Per}
-}
-
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds reg.mu.
 func (reg *register) restore(from ledger.Alarm, passed bool) {
@@ -260,61 +252,4 @@ func (reg *register) reopened(k alarm) alarm {
 	}
 
 	return k.sends(k.log, k.sequence, k.element)
-}
-
-// remembered returns an alarm as the ledger has it, without the notice that is due.
-func remembered(from ledger.Alarm) alarm {
-	phase := rules.Pending
-	switch {
-	case from.Since.IsZero():
-		phase = rules.Normal
-	case from.Open:
-		phase = rules.Open
-	}
-
-	return alarm{
-		alerted: everybody,
-		State: rules.State{
-			Since:   rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
-			Newest:  micros0(from.DeviceNewest),
-			Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},
-			Phase:   phase,
-		},
-		value:     float64(from.Value),
-		limit:     float64(from.Limit),
-		alertNext: from.Exposed,
-		group:     string(from.Group),
-		log:       from.Log,
-		sequence:  from.Sequence,
-		element:   from.Element,
-	}
-}
-
-// rememberedNotice returns a notice that is due as the ledger has it.
-func rememberedNotice(r *ledger.Reading) *dueNotice {
-	n := &dueNotice{
-		saved: true,
-		Notice: delivery.Notice{
-			Log:       r.Log,
-			Part:      throttle.Part(r.Part),
-			RaisedAt:  micros0(r.RaisedAt),
-			Heard:     micros0(r.Heard),
-			Forgotten: r.Forgotten,
-			Excluded:  string(r.Excluded),
-			Reading: delivery.Reading{
-				Value:    float64(r.Value),
-				Limit:    float64(r.Limit),
-				Enqueued: micros(r.Enqueued),
-				Sequence: r.Sequence,
-				Element:  r.Element,
-				Taken:    micros0(r.DeviceTime),
-				Since:    micros0(r.Since),
-			},
-		},
-	}
-	if r.Outage != nil {
-		n.Outage = &notify.Outage{Devices: r.Outage.Devices}
-	}
-
-	return n
 }
