@@ -33,7 +33,6 @@ import (
 //	envconfig  the variable
 //	default    its value when unset or empty
 //	fallback   a description of the default where that is not a constant
-//	instead    on a required variable, which has a hint: others, separated by " or ": each makes it unnecessary
 //	empty      "means" where an empty value differs from an unset one
 //	group      the heading in help, on the first variable of a group
 //
@@ -48,7 +47,7 @@ type Config struct {
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000"`
 	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp"`
 
-	TemperatureThreshold float64   `envconfig:"TEMPERATURE_THRESHOLD" instead:"RULES or RULES_FILE" group:"Readings"`
+	TemperatureThreshold float64   `envconfig:"TEMPERATURE_THRESHOLD" group:"Readings"`
 	TemperatureField     string    `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp"`
 	TimeProperty         string    `envconfig:"TIME_PROPERTY"`
 	RulesText            RulesText `envconfig:"RULES"`
@@ -440,18 +439,6 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		return
 	}
 
-	if hint := hints[name]; hint != "" && text == "" {
-		instead := field.Tag.Get("instead")
-		isSet := func(name string) bool { return env.get(name) != "" }
-		switch {
-		case instead == "":
-			e.add(name, "is missing: %s", hint)
-		case !slices.ContainsFunc(strings.Split(instead, " or "), isSet):
-			e.add(name, "is missing: %s; or set %s", hint, instead)
-		}
-		return
-	}
-
 	if inQuotes.MatchString(text) {
 		e.add(name, "is in quotes, which are part of the value: remove them (docker's --env-file keeps quotes)")
 		return
@@ -582,11 +569,12 @@ func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	var content []byte
 	switch {
-	case err == nil && !info.Mode().IsRegular():
+	case err != nil:
+	case !info.Mode().IsRegular():
 		err = errors.New("is not a regular file")
-	case err == nil && info.Size() > maxFile:
+	case info.Size() > maxFile:
 		err = errTooLarge
-	case err == nil:
+	default:
 		content, err = os.ReadFile(path)
 	}
 

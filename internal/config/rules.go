@@ -39,9 +39,9 @@ func (c Config) Rules() rules.Set {
 	return set
 }
 
-// validateRules reads the rules, and compares the windows of all of them with other settings.
+// validateRules reads RULES or RULES_FILE, once, and compares what all rules say with other settings.
 func (c *Config) validateRules(e *configError) {
-	if c.HasRules() {
+	if c.HasRules() && len(c.RulesFile.set.Rules) == 0 {
 		c.readRules(e)
 	}
 
@@ -104,12 +104,8 @@ func (c *Config) validateWindows(e *configError) {
 	)
 }
 
-// readRules reads RULES or RULES_FILE, once.
+// readRules reads RULES or RULES_FILE.
 func (c *Config) readRules(e *configError) {
-	if len(c.RulesFile.set.Rules) > 0 {
-		return
-	}
-
 	var wrong []string
 	if others := c.RulesFile.beside; len(others) > 0 {
 		wrong = append(wrong, "and "+strings.Join(others, " and ")+

@@ -510,11 +510,8 @@ func parseReading(text string) (float64, error) {
 	}
 
 	f, err := strconv.ParseFloat(text, 64)
-	if err == nil && !finite(f) {
-		err = strconv.ErrRange
-	}
-	if err != nil {
-		return math.NaN(), err
+	if err != nil || !finite(f) {
+		return math.NaN(), cmp.Or(err, strconv.ErrRange)
 	}
 
 	return f + 0, nil

@@ -135,12 +135,14 @@ var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-
 
 // validateReadings checks the one rule that variables describe, and where messages have their time.
 func (c *Config) validateReadings(e *configError) {
+	isSet := c.HasRules() || slices.Contains(c.RulesFile.beside, "TEMPERATURE_THRESHOLD")
+	e.addIf(!isSet, "TEMPERATURE_THRESHOLD", "is missing: %s; or set RULES or RULES_FILE", hints["TEMPERATURE_THRESHOLD"])
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 
 	_, err := rules.NewClock(c.TimeProperty)
 	e.addError("TIME_PROPERTY", asName(c.TimeProperty, err))
 	isProperty := c.TimeProperty != "" && !strings.HasPrefix(c.TimeProperty, "body:") && !strings.HasPrefix(c.TimeProperty, "$")
-	if isProperty && err == nil {
+	if isProperty {
 		e.addError("TIME_PROPERTY", checkProperty(c.TimeProperty))
 	}
 
@@ -274,6 +276,7 @@ func (c *Config) validateNotify(e *configError) {
 	_, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal())
 	e.addError("NOTIFY_WEBHOOK_SECRET", err)
 
+	e.addIf(c.NotifyURLs == URLs{}, "NOTIFY_URLS", "is missing: %s", hints["NOTIFY_URLS"])
 	_, err = receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: zap.NewNop()})
 	e.addError("NOTIFY_URLS", err)
 
@@ -350,7 +353,7 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 
 	for _, name := range c.httpHosts() {
 		e.addIf(
-			len(name) > 253 || !anyHostName.MatchString(name),
+			!anyHostName.MatchString(name),
 			"HTTP_HOSTS",
 			"has %s; must be host names such as alerts.example.com, separated by commas",
 			show(name),
@@ -396,8 +399,8 @@ func (c *Config) httpHosts() []string {
 	return strings.FieldsFunc(c.HTTPHosts, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
-// anyHostName is the name of a host, perhaps without a dot, except for its length.
-var anyHostName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+// anyHostName is the name of a host, perhaps without a dot.
+var anyHostName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,253}$`)
 
 // Hosts returns the names by which people reach the page.
 func (c *Config) Hosts() []string {
