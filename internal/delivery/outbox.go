@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -74,15 +75,23 @@ type Dispatcher struct {
 // New returns a Dispatcher, which does nothing until something is given to one of its outboxes.
 func New(c Config) *Dispatcher {
 	dp := &Dispatcher{config: c, MaxWaiting: maxWaiting, started: time.Now()}
-	for i, r := range c.Receivers {
-		dp.receivers = append(dp.receivers, &receiver{
-			to:         r,
+	for i, to := range c.Receivers {
+		r := &receiver{
+			to:         to,
 			dispatcher: dp,
 			index:      i,
-			pace:       pace.New(r.Limits.Rate),
+			pace:       pace.New(to.Limits.Rate),
 			turn:       turn{used: -pace.Farthest},
+		}
+		r.timer = time.AfterFunc(math.MaxInt64, func() { // until setTimer sets it
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.wake = 0
+			r.dispatch()
 		})
+		dp.receivers = append(dp.receivers, r)
 	}
+
 	return dp
 }
 

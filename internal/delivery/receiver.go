@@ -38,7 +38,7 @@ type receiver struct {
 	takenAt   time.Duration // the last of them
 	failure   error         // the last
 	turn      turn
-	looked    time.Duration // when expire did
+	looked    time.Duration // when what is too old was looked for
 	timer     *time.Timer
 	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 
@@ -297,22 +297,10 @@ func (r *receiver) setTimer(now time.Duration) {
 		at(r.turn.since + pace.Farthest)
 	}
 
-	if next == r.wake {
-		return
-	}
-
 	r.wake = next
-	switch {
-	case next == 0:
+	if next == 0 {
 		r.timer.Stop()
-	case r.timer == nil:
-		r.timer = time.AfterFunc(next-now, func() {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.wake = 0
-			r.dispatch()
-		})
-	default:
+	} else {
 		r.timer.Reset(next - now)
 	}
 }

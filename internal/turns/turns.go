@@ -38,19 +38,15 @@ const tries = 3
 func (t *Turns) Take(ctx context.Context) (wait time.Duration, err error) {
 	for range tries {
 		wait, err = t.take(ctx)
-		if !errors.Is(err, records.ErrConflict) {
-			break
+		switch {
+		case err == nil:
+			return wait, nil
+		case !errors.Is(err, records.ErrConflict):
+			return 0, fmt.Errorf("take the turn %s: %w", t.Name, err)
 		}
 	}
 
-	if errors.Is(err, records.ErrConflict) { // one after the other: whoever was last begins the distance
-		return t.Nearest, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("take the turn %s: %w", t.Name, err)
-	}
-
-	return wait, nil
+	return t.Nearest, nil // one after the other: whoever was last begins the distance
 }
 
 func (t *Turns) take(ctx context.Context) (wait time.Duration, err error) {

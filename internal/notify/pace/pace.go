@@ -132,7 +132,7 @@ func (p *Pace) grow(now time.Duration) {
 // Refused records that the receiver takes less than it is sent. The message went at began, and the
 // receiver asks to wait for retryAfter, 0 if it does not say.
 func (p *Pace) Refused(now, began, retryAfter time.Duration) {
-	again := began > p.refused || p.refused < 0 // else what it refused was on its way already
+	again := began > p.refused // else what it refused was on its way already
 	if again {
 		if p.refusals++; p.refusals == 1 {
 			p.first = now
