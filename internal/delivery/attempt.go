@@ -233,7 +233,7 @@ func (m *message) send() error {
 // answered records what the receiver's answer to m says about the receiver, as soon as there is one: what it accepted before
 // it went down says nothing about it, however long the store then takes to record that. The caller holds r.mu.
 func (r *receiver) answered(m *message, err error) {
-	now, failure := r.dispatcher.now(), notify.AsError(err)
+	s, now, failure := &r.shortfall, r.dispatcher.now(), notify.AsError(err)
 	isTaken := err == nil || failure.Left != "" // it may have taken it for its other recipients
 	if err != nil && (!failure.Refused || isTaken) {
 		r.failure = failure
@@ -247,16 +247,19 @@ func (r *receiver) answered(m *message, err error) {
 		if isTaken {
 			r.taken += int64(len(m.claimed))
 			r.takenAt = now
-			s := &r.shortfall
 			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
 		} else if len(m.claimed) == 1 { // else it may be because of another one
-			r.shortfall.reject(now, m.claimed[0].d.subject.About.Device, failure)
+			s.reject(now, m.claimed[0].d.subject.About.Device, failure)
 		}
 	case failure.Limited:
-		r.shortfall.fail(now, failure)
+		s.last = failure
 		r.pace.Refused(now, m.began, failure.RetryAfter)
 	default:
-		r.shortfall.fail(now, failure)
+		s.last = failure
+		if s.failures == 0 {
+			s.failingSince = now
+		}
+		s.failures++
 		suspect := false // whether one of them did not go for the first time
 		for _, a := range m.claimed {
 			d := a.d

@@ -378,7 +378,7 @@ func (d *delivery) await(s state, why Wait, key int64) {
 func (d *delivery) move(s state, why Wait, key int64) {
 	q := d.q
 	if d.index > 0 {
-		q.lines[d.state].remove(d)
+		heap.Remove(&q.lines[d.state], int(d.index-1))
 	}
 
 	if d.wait != why || d.from == 0 {
@@ -398,7 +398,7 @@ func (d *delivery) move(s state, why Wait, key int64) {
 		d.key = d.turn()
 	}
 
-	q.lines[s].add(d)
+	heap.Push(&q.lines[s], d)
 }
 
 // withdraw takes d, which waits, out of its line. It reports false if d is being
@@ -445,9 +445,6 @@ type item[T any] interface {
 // A heapOf holds elements in their order. Each knows its slot: its index plus 1, or 0 while it is in no heap.
 type heapOf[T item[T]] struct{ all []T }
 
-func (h *heapOf[T]) add(e T)    { heap.Push(h, e) }
-func (h *heapOf[T]) remove(e T) { heap.Remove(h, int(*e.slot()-1)) }
-
 // first returns the first element, zero if there is none.
 func (h *heapOf[T]) first() (e T) {
 	if len(h.all) > 0 {
@@ -456,7 +453,7 @@ func (h *heapOf[T]) first() (e T) {
 	return e
 }
 
-// The rest implements heap.Interface.
+// The rest implements heap.Interface, for package heap.
 
 func (h *heapOf[T]) Len() int           { return len(h.all) }
 func (h *heapOf[T]) Less(i, j int) bool { return h.all[i].less(h.all[j]) }
@@ -503,13 +500,13 @@ type Place struct {
 func (hs *Holds) Add(h *Hold, before Place, enqueued int64) {
 	h.before = before
 	h.enqueued = enqueued
-	hs.all.add(h)
+	heap.Push(&hs.all, h)
 }
 
 // Release ends what h holds, if it does.
 func (hs *Holds) Release(h *Hold) {
 	if h.index > 0 {
-		hs.all.remove(h)
+		heap.Remove(&hs.all, int(h.index-1))
 	}
 }
 

@@ -20,7 +20,7 @@
 //
 // # Outages
 //
-// Whether a receiver is up is said by shortfall.outage alone: it is, if it accepted something since it last did not. It is shown
+// Whether a receiver is up is said by receiver.outage alone: it is, if it accepted something since it last did not. It is shown
 // as down after three failures in a row, once it has refused everything for rate, which is a matter of its pace, or for
 // good, or once something was due for 30 s while it accepted nothing. Only once two different alerts have failed do the
 // others wait, while one alert at a time probes; an alert that failed before while others were taken does

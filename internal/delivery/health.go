@@ -93,19 +93,6 @@ type shortfall struct {
 	about          []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
 }
 
-// fail records an attempt that may succeed if it is repeated.
-func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
-	s.last = failure
-	if failure.Limited {
-		return
-	}
-
-	if s.failures == 0 {
-		s.failingSince = now
-	}
-	s.failures++
-}
-
 // reject records that the receiver has refused a notice for good.
 func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
 	if s.rejections == 0 {
@@ -127,8 +114,10 @@ type outage struct {
 }
 
 // outage returns what is wrong with the receiver; false if nothing is: it accepted something since it last did not. One
-// device's notices may be refused because of what they say.
-func (s *shortfall) outage() (o outage, down bool) {
+// device's notices may be refused because of what they say. The caller holds r.mu.
+func (r *receiver) outage() (o outage, down bool) {
+	r.look(r.dispatcher.now())
+	s := &r.shortfall
 	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
 	fails := s.failures >= failuresToGoDown
 	unsent := s.due > unsentFor

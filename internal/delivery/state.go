@@ -92,7 +92,7 @@ func FaultOf(answer *notify.Error) ReceiverFault {
 // A ReceiverState is the health of one receiver.
 type ReceiverState struct {
 	Name    string
-	Down    bool          // it has accepted nothing since it failed several times, or for long: see shortfall.outage
+	Down    bool          // it has accepted nothing since it failed several times, or for long: see receiver.outage
 	Fault   ReceiverFault // how, if it is down
 	Since   time.Time     // when it was first asked in vain since it accepted something; zero unless it is down
 	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
@@ -231,12 +231,6 @@ func (r *receiver) state() ReceiverState {
 	}
 
 	return state
-}
-
-// outage returns how r is down; false if it is not. The caller holds r.mu.
-func (r *receiver) outage() (o outage, down bool) {
-	r.look(r.dispatcher.now())
-	return r.shortfall.outage()
 }
 
 // nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is

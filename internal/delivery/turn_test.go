@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"container/heap"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			case what < comes+dropped: // one is given up, or withdrawn
 				if len(waiting) > 0 {
 					w := take(rapid.IntRange(0, len(waiting)-1).Draw(rt, "dropped"))
-					w.q.lines[ready].remove(w.delivery)
+					heap.Remove(&w.q.lines[ready], int(w.delivery.index-1))
 					for _, other := range waiting {
 						other.passed[w.q]--
 					}
