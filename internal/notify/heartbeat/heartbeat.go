@@ -193,7 +193,13 @@ func (h *Heartbeat) Run(ctx context.Context) {
 			bad = now
 		}
 
-		if h.due(said, why, bad, now) {
+		pause := h.Target.Interval
+		if (why != "") != (said.Why != "") || said.Err != "" { // it is news, or has to be repeated
+			pause = h.Target.every()
+		}
+
+		mayFail := h.Target.fails && now.Sub(bad) >= min(grace, h.Target.Interval/4)
+		if (why == "" || mayFail) && now.Sub(said.At) >= pause-h.Target.every()/10 {
 			said = h.report(ctx, said, Call{At: now, Why: why})
 		}
 	}
@@ -201,17 +207,6 @@ func (h *Heartbeat) Run(ctx context.Context) {
 
 // every returns how often Check is asked.
 func (t *Target) every() time.Duration { return min(look, t.Interval/4) }
-
-// due reports whether it is time for a call after said: why an alert would not go out since bad; empty if it would.
-func (h *Heartbeat) due(said Call, why string, bad, now time.Time) bool {
-	pause := h.Target.Interval
-	if (why != "") != (said.Why != "") || said.Err != "" { // it is news, or has to be repeated
-		pause = h.Target.every()
-	}
-
-	mayFail := h.Target.fails && now.Sub(bad) >= min(grace, h.Target.Interval/4)
-	return (why == "" || mayFail) && now.Sub(said.At) >= pause-h.Target.every()/10
-}
 
 // report makes a call after said, and returns it with its result. It logs that if it is news.
 func (h *Heartbeat) report(ctx context.Context, said, c Call) Call {

@@ -60,25 +60,20 @@ var tags = map[notify.Severity]string{
 	notify.Critical: "rotating_light", notify.Serious: "warning", notify.Warning: "warning", notify.Info: "information_source",
 }
 
-// body is t without its headline, as far as there is room: facts of one alert may be too long.
-func body(t wording.Text) string {
-	var b strings.Builder
+func encode(t wording.Text, topic string) message {
+	var body strings.Builder // as far as there is room: facts of one alert may be too long
 	for _, s := range t.Sections {
 		for _, f := range slices.Concat([]wording.Fact{{Value: s.Title}}, s.Facts, s.Lines) {
-			if line := f.String(); line != "" && b.Len()+len(line) < maxMessage {
-				b.WriteString(line + "\n")
+			if line := f.String(); line != "" && body.Len()+len(line) < maxMessage {
+				body.WriteString(line + "\n")
 			}
 		}
 	}
 
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-func encode(t wording.Text, topic string) message {
 	m := message{
 		Topic:    topic,
 		Title:    t.Headline,
-		Message:  body(t),
+		Message:  strings.TrimSuffix(body.String(), "\n"),
 		Priority: priorities[t.Severity],
 		Tags:     []string{tags[t.Severity]},
 	}

@@ -208,16 +208,12 @@ func Help() string {
 
 // find returns the channel of a scheme, the zero one if there is none.
 func find(scheme string) channel {
-	if i := slices.IndexFunc(channels, func(c channel) bool { return slices.Contains(c.schemes, scheme) }); i >= 0 {
-		return channels[i]
-	}
-	return channel{}
+	return first(func(c channel) bool { return slices.Contains(c.schemes, scheme) })
 }
 
-// channelAt returns the channel of the service at a host, the zero one if it is not known.
-func channelAt(host string) channel {
-	isBelow := func(known string) bool { return strings.HasSuffix("."+host, "."+known) }
-	if i := slices.IndexFunc(channels, func(c channel) bool { return slices.ContainsFunc(c.hosts, isBelow) }); i >= 0 {
+// first returns the first channel that is like that, the zero one if none is.
+func first(is func(channel) bool) channel {
+	if i := slices.IndexFunc(channels, is); i >= 0 {
 		return channels[i]
 	}
 	return channel{}

@@ -291,7 +291,8 @@ var slackTrigger = regexp.MustCompile(`^/(triggers|workflows)/`)
 // check says what is wrong with an entry that can be read.
 func (e Entry) check() error {
 	host := strings.ToLower(e.url.Hostname())
-	at := channelAt(host)
+	isBelow := func(known string) bool { return strings.HasSuffix("."+host, "."+known) }
+	at := first(func(c channel) bool { return slices.ContainsFunc(c.hosts, isBelow) })
 	for _, m := range mistakes {
 		if m.is(e, host, at) {
 			return errors.New(m.what)

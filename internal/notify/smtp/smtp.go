@@ -384,7 +384,12 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 
 	client.SkipSMTPUTF8(true) // there is nothing that needs it
-	if err := client.Hello(literal(conn.LocalAddr())); err != nil {
+	ip := netip.MustParseAddrPort(conn.LocalAddr().String()).Addr().Unmap()
+	name := "[" + ip.String() + "]" // this end of the connection may have no other
+	if ip.Is6() {
+		name = "[IPv6:" + ip.WithZone("").String() + "]"
+	}
+	if err := client.Hello(name); err != nil {
 		return nil, err
 	}
 
@@ -405,15 +410,6 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 
 	return client, m.signIn(ctx, client)
-}
-
-// literal is the name of this end of a connection, which may have no other.
-func literal(a net.Addr) string {
-	ip := netip.MustParseAddrPort(a.String()).Addr().Unmap()
-	if ip.Is4() {
-		return "[" + ip.String() + "]"
-	}
-	return "[IPv6:" + ip.WithZone("").String() + "]"
 }
 
 // signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is
