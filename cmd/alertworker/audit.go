@@ -156,26 +156,23 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	}
 
 	all.Letters = map[audit.Key]time.Time{}
+	for _, kind := range deadletter.Kinds {
+		for page, err := range s.deadLetters.List(ctx, kind, since) {
+			if err != nil {
+				return all, err
+			}
 
-	if s.deadLetters != nil {
-		for _, kind := range deadletter.Kinds {
-			for page, err := range s.deadLetters.List(ctx, kind, since) {
-				if err != nil {
-					return all, err
+			for _, l := range page {
+				i, ok := receiver[l.Receiver]
+				key := audit.Key{
+					Receiver: i,
+					Of:       l.Alert.Of(),
+					Rule:     l.Alert.Rule,
+					Level:    l.Alert.Level,
+					Shared:   l.Alert.Per != "",
 				}
-
-				for _, l := range page {
-					i, ok := receiver[l.Receiver]
-					key := audit.Key{
-						Receiver: i,
-						Of:       l.Alert.Of(),
-						Rule:     l.Alert.Rule,
-						Level:    l.Alert.Level,
-						Shared:   l.Alert.Per != "",
-					}
-					if ok && l.Alert.Enqueued.After(all.Letters[key]) {
-						all.Letters[key] = l.Alert.Enqueued
-					}
+				if ok && l.Alert.Enqueued.After(all.Letters[key]) {
+					all.Letters[key] = l.Alert.Enqueued
 				}
 			}
 		}

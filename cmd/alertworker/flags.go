@@ -63,9 +63,10 @@ func parseArgs(f *flag.FlagSet, args []string) (others []string, err error) {
 func whoFlag(f *flag.FlagSet) func() string {
 	name := f.String("who", "", "your `NAME` (default: the user of this machine)")
 	return func() string {
-		if u, err := user.Current(); *name == "" && err == nil {
-			return u.Username
+		here := os.Getenv("USER")
+		if u, err := user.Current(); err == nil {
+			here = u.Username
 		}
-		return cmp.Or(*name, os.Getenv("USER"), "unknown")
+		return cmp.Or(*name, here, "unknown")
 	}
 }

@@ -31,7 +31,7 @@ func openSession() (*session, error) {
 	}
 
 	s := &session{config: c, log: log}
-	if s.stores, err = newStores(c, network{clock: &azure.Clock{}}); err != nil {
+	if s.stores, err = newStores(c, network{}); err != nil {
 		return nil, err
 	}
 

@@ -47,10 +47,12 @@ type stores struct {
 	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
-	tries       *tries
 	network     network
-	identity    *azure.Credential // nil if everything has a key
-	memory      *memory
+	// tries carry the requests to each container, and to Cosmos DB: they limit them, and remember how long they take, however
+	// often stores are opened.
+	tries    *sync.Map
+	identity *azure.Credential // nil if everything has a key
+	memory   *memory
 }
 
 // memory is what stores in memory hold: it lasts for as long as the process.
@@ -60,30 +62,16 @@ type memory struct {
 }
 
 func (s stores) Close() {
-	if s.http != nil {
-		s.http.CloseIdleConnections()
-	}
-
+	s.http.CloseIdleConnections()
 	if s.identity != nil {
 		s.identity.Close()
 	}
 }
 
-// tries limit the requests to each container, and remember how long they take, however often stores are opened.
-type tries struct {
-	mu sync.Mutex
-	of map[string]policy.Transporter
-}
-
 // transport returns what carries the requests to a container, or to Cosmos DB.
 func (s stores) transport(name string) policy.Transporter {
-	s.tries.mu.Lock()
-	defer s.tries.mu.Unlock()
-	if s.tries.of[name] == nil {
-		s.tries.of[name] = azure.LimitTries(s.http)
-	}
-
-	return s.tries.of[name]
+	carries, _ := s.tries.LoadOrStore(name, azure.LimitTries(s.http))
+	return carries.(policy.Transporter)
 }
 
 // A network is how everything is reached. The zero value is this machine's.
@@ -91,23 +79,17 @@ type network struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // hubs, as a net.Dialer does
 	http http.RoundTripper                                                    // stores and receivers
 
-	clock *azure.Clock // that stores show; nil if nobody asks
+	clock *azure.Clock // that stores show; nil: one of its own
 }
 
 // newStores returns what is needed to open stores, which are reached by n. It does not connect.
 func newStores(c config.Config, n network) (stores, error) {
-	s := stores{
-		http:    azure.NewHTTPClient(),
-		tries:   &tries{of: map[string]policy.Transporter{}},
-		network: n,
-		memory:  &memory{},
-	}
+	n.clock = cmp.Or(n.clock, &azure.Clock{})
+	s := stores{http: azure.NewHTTPClient(), tries: &sync.Map{}, network: n, memory: &memory{}}
 	if n.http != nil {
 		s.http = &http.Client{Transport: n.http}
 	}
-	if n.clock != nil {
-		s.http.Transport = n.clock.Through(s.http.Transport)
-	}
+	s.http.Transport = n.clock.Through(s.http.Transport)
 
 	if c.Keyless() {
 		if os.Getenv("AZURE_CLIENT_ID") == "" {
