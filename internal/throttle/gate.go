@@ -404,26 +404,23 @@ func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, err
 
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
-	l, done, err := g.record(ctx, c)
+	l, err := g.record(ctx, c)
 	result := Result{Outcome: SentLate, Now: c.Grant.Now, asked: c.asked, pending: c}
 	switch {
-	case !done && !c.request.Recovery:
-		result.Outcome = Unconfirmed
-		return result, fmt.Errorf("record the window of device %q: %w", c.request.Of(), err)
-
-	case !done || err != nil || !lease.Ahead(c.lease.Until):
-		return result, nil
-	}
-
-	result.Outcome = Sent
-	result.sent, result.sentAt = c.note.Sent, time.UnixMilli(c.note.SentAt)
-	result.told, result.toldAt = c.note.Told, time.UnixMilli(c.note.ToldAt)
-
-	if !c.request.Recovery {
-		result.Window = Window{Ends: c.taken.Add(g.window), Frees: l.Frees}
-		if l.Until.Before(result.Window.Ends) { // no longer than the store grants by this machine's clock
-			result.Window.Ends = l.Until
+	case err == nil && lease.Ahead(c.lease.Until):
+		result.Outcome = Sent
+		result.sent, result.sentAt = c.note.Sent, time.UnixMilli(c.note.SentAt)
+		result.told, result.toldAt = c.note.Told, time.UnixMilli(c.note.ToldAt)
+		if !c.request.Recovery {
+			result.Window = Window{Ends: c.taken.Add(g.window), Frees: l.Frees}
+			if l.Until.Before(result.Window.Ends) { // no longer than the store grants by this machine's clock
+				result.Window.Ends = l.Until
+			}
 		}
+
+	case err != nil && !errors.Is(err, lease.ErrLost) && !c.request.Recovery:
+		result.Outcome = Unconfirmed
+		return result, err
 	}
 
 	return result, nil
@@ -433,18 +430,16 @@ func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, err
 // recorded, another claim was made, or the window would be over. The alert counts as SentLate
 // then. An error says that ctx ended first.
 func (g *Gate) Confirm(ctx context.Context, r Result) error {
-	if _, done, err := g.record(ctx, r.pending); !done {
-		return fmt.Errorf("record the window of device %q: %w", r.pending.request.Of(), err)
+	_, err := g.record(ctx, r.pending)
+	if errors.Is(err, lease.ErrLost) {
+		return nil
 	}
-	return nil
+	return err
 }
 
-// errOver says that a window would be over before it is recorded.
-var errOver = errors.New("the window is over")
-
-// record records that c's message was taken, and of an alert what is left of its window. It tries, with pauses, until ctx
-// ends. It is done when that is recorded (no error), or there is nothing left to record; else it returns the last error.
-func (g *Gate) record(ctx context.Context, c *Claim) (l lease.Lease, done bool, err error) {
+// record records that c's message was taken, and of an alert what is left of its window, with pauses between attempts, until
+// ctx ends. ErrLost says that there is nothing left to record.
+func (g *Gate) record(ctx context.Context, c *Claim) (l lease.Lease, err error) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		once, cancel := context.WithTimeout(ctx, recordTry)
 		left := g.window - time.Since(c.taken)
@@ -455,19 +450,19 @@ func (g *Gate) record(ctx context.Context, c *Claim) (l lease.Lease, done bool, 
 		case left > 0:
 			l, err = g.store.Extend(once, c.lease, c.note.String(), left)
 		case c.request.Incident != "": // that the receiver was told of it counts for longer
-			err = cmp.Or(g.store.Release(once, c.lease, c.note.freed(lease.Record{}).String()), errOver)
+			err = cmp.Or(g.store.Release(once, c.lease, c.note.freed(lease.Record{}).String()), lease.ErrLost)
 		default:
-			err = errOver
+			err = lease.ErrLost
 		}
 		cancel()
 
-		if err == nil || errors.Is(err, lease.ErrLost) || errors.Is(err, errOver) {
-			return l, true, err
+		if err == nil || errors.Is(err, lease.ErrLost) {
+			return l, err
 		}
 
 		select {
 		case <-ctx.Done():
-			return l, false, err
+			return l, fmt.Errorf("record the window of device %q: %w", c.request.Of(), err)
 		case <-time.After(wait/2 + rand.N(wait/2)):
 		}
 	}

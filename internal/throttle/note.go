@@ -334,14 +334,11 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 	case at.Log == n.About.Log: // its clock may have gone back
 		c.About, c.AboutAt = later(n.About, at), max(last, when)
 
-	case n.About == (position{}) || !c.Notified:
+	case n.About == (position{}) || !c.Notified || when > last:
 		c.About, c.AboutAt = at, when
 
 	case when == last:
 		c.Posted = max(c.Posted, when)
-
-	case when > last:
-		c.About, c.AboutAt = at, when
 	}
 
 	return c

@@ -41,26 +41,20 @@ type Store struct {
 // missing. c needs azure.Once and azure.LimitTries. created, if not nil, is
 // called whenever the container has gone and was created again; it must not block.
 func OpenETag(ctx context.Context, c *container.Client, created func(container string)) (*Store, error) {
-	b, err := openBlobs(ctx, c, created)
+	store, err := records.OpenBlobs(ctx, c, created)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open lease records: %w", err)
 	}
+
+	b := &blobs{c, store}
 	return &Store{caslease.New(b, service), b}, nil
 }
 
 // OpenNative is OpenETag for the store with native leases.
 func OpenNative(ctx context.Context, c *container.Client, created func(container string)) (*Store, error) {
-	b, err := openBlobs(ctx, c, created)
-	if err != nil {
-		return nil, err
+	s, err := OpenETag(ctx, c, created)
+	if err == nil {
+		s.Store = &native{caslease.New(s.blobs, service), s.blobs}
 	}
-	return &Store{&native{caslease.New(b, service), b}, b}, nil
-}
-
-func openBlobs(ctx context.Context, c *container.Client, created func(container string)) (*blobs, error) {
-	store, err := records.OpenBlobs(ctx, c, created)
-	if err != nil {
-		return nil, fmt.Errorf("open lease records: %w", err)
-	}
-	return &blobs{c, store}, nil
+	return s, err
 }

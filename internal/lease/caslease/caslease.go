@@ -75,9 +75,6 @@ func (r Record) Free(c Clock) bool {
 	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+c.margin()))
 }
 
-// Current says that l is the last lease granted and not released.
-func (r Record) Current(l lease.Lease) bool { return r.ID == l.ID && !r.Released }
-
 // Held returns the answer to a call that began at start and has found r just now.
 func (r Record) Held(key string, start time.Time, c Clock) error {
 	left := r.Written.Add(r.Hold).Sub(r.Now)
@@ -93,15 +90,6 @@ func (r Record) Held(key string, start time.Time, c Clock) error {
 func (c Clock) Granted(l lease.Lease, start time.Time, ttl time.Duration) lease.Lease {
 	l.Until, l.Frees = start.Add(ttl), time.Now().Add(c.freesWithin(ttl))
 	return l
-}
-
-// lease returns the lease that r records, whose write began at start or later.
-func (r Record) lease(key string, start time.Time, c Clock) lease.Lease {
-	return c.Granted(
-		lease.Lease{Key: key, ID: r.ID, Token: r.Token, Claimed: r.Claimed, Note: r.Note, Version: r.Version},
-		start,
-		r.Hold,
-	)
 }
 
 // A Service is what a Store has to know of the one that keeps its records.
@@ -144,44 +132,38 @@ func (s *Store) Acquire(
 	read, sure := s.records.Read, s.service.Latest == nil
 	for try := 0; ; try++ {
 		prev, err := read(ctx, key)
-		switch {
-		case errors.Is(err, lease.ErrHeld):
+		if err == nil {
+			l := lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Note: prev.Note, Version: prev.Version}
+			if prev.ID == id { // an earlier try did it and its answer was lost
+				return s.service.Clock.Granted(l, wrote, ttl), nil
+			}
+			if !prev.Free(s.service.Clock) {
+				return lease.Lease{}, prev.Held(key, start, s.service.Clock)
+			}
+
+			var declined error
+			l.Note, declined = next(prev.Record)
+			if declined != nil && sure {
+				return lease.Lease{}, declined
+			}
+			if declined != nil { // no write shows whether that was the record
+				read, sure = s.latest, true
+				continue
+			}
+
+			if wrote.IsZero() {
+				wrote = time.Now()
+			}
+			l.Token, l.Claimed = max(prev.Token+1, prev.Now.UnixMilli()), prev.Now
+			if l.Version, err = s.records.Write(ctx, key, prev, Of(l, l.Note, ttl)); err == nil {
+				return s.service.Clock.Granted(l, wrote, ttl), nil
+			}
+		}
+
+		if errors.Is(err, lease.ErrHeld) {
 			return lease.Lease{}, err
-		case err != nil && lease.Retry(ctx, try, err):
-			continue
-		case err != nil:
-			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
-
-		if prev.ID == id { // an earlier try did it and its answer was lost
-			return prev.lease(key, wrote, s.service.Clock), nil
-		}
-		if !prev.Free(s.service.Clock) {
-			return lease.Lease{}, prev.Held(key, start, s.service.Clock)
-		}
-
-		note, err := next(prev.Record)
-		if err != nil && sure {
-			return lease.Lease{}, err
-		}
-
-		if err != nil { // no write shows whether that was the record
-			read, sure = s.latest, true
-			continue
-		}
-
-		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
-		if wrote.IsZero() {
-			wrote = time.Now()
-		}
-
-		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
-		switch {
-		case err == nil:
-			return s.service.Clock.Granted(l, wrote, ttl), nil
-		case errors.Is(err, lease.ErrHeld):
-			return lease.Lease{}, err
-		case !lease.Retry(ctx, try, err):
+		if !lease.Retry(ctx, try, err) {
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
 	}
@@ -242,7 +224,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		now, err := s.latest(ctx, l.Key)
 		switch {
 		//planted:lost-lease-extended case false
-		case err == nil && !now.Current(l):
+		case err == nil && (now.ID != l.ID || now.Released):
 			return "", lease.ErrLost
 		case err == nil:
 			prev = now

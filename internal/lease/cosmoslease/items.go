@@ -118,42 +118,35 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 
 // Write implements caslease.Records. A version is an ETag.
 func (i items) Write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
-	err = i.home.Do(ctx, func() (err error) {
-		version, err = i.write(ctx, key, prev, r)
-		return err
-	})
-	return version, err
-}
-
-func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (version string, err error) {
 	name := azure.Name(key)
-	body, err := encode(key, r, i.retention)
-	if err != nil {
-		return "", fmt.Errorf("write item %q: %w", name, err)
-	}
+	partition := azcosmos.NewPartitionKeyString(name)
+	body, _ := json.Marshal(document{ // strings, finite numbers and a time: cannot fail
+		ID:          name,
+		Document:    r.Document(key),
+		LeasedUntil: time.Now().Add(r.Hold).UTC().Format(time.RFC3339),
+		TTL:         int32(min(int64((r.Hold+i.retention)/time.Second), math.MaxInt32)),
+	})
+	err = i.home.Do(ctx, func() (err error) {
+		var resp azcosmos.ItemResponse
+		if prev.Exists {
+			match := azcore.ETag(prev.Version)
+			resp, err = i.container.ReplaceItem(ctx, partition, name, body, &azcosmos.ItemOptions{IfMatchEtag: &match})
+		} else {
+			resp, err = i.container.CreateItem(ctx, partition, body, nil)
+		}
 
-	var resp azcosmos.ItemResponse
-	if prev.Exists {
-		match := azcore.ETag(prev.Version)
-		resp, err = i.container.ReplaceItem(
-			ctx,
-			azcosmos.NewPartitionKeyString(name),
-			name,
-			body,
-			&azcosmos.ItemOptions{IfMatchEtag: &match},
-		)
-	} else {
-		resp, err = i.container.CreateItem(ctx, azcosmos.NewPartitionKeyString(name), body, nil)
-	}
+		if err != nil {
+			return fmt.Errorf("write item %q: %w", name, explain(err))
+		}
+		if resp.ETag == "" {
+			return fmt.Errorf("write item %q: the answer lacks an ETag", name)
+		}
 
-	if err != nil {
-		return "", fmt.Errorf("write item %q: %w", name, explain(err))
-	}
-	if resp.ETag == "" {
-		return "", fmt.Errorf("write item %q: the answer lacks an ETag", name)
-	}
+		version = string(resp.ETag)
+		return nil
+	})
 
-	return string(resp.ETag), nil
+	return version, err
 }
 
 // A document is an item.
@@ -163,15 +156,6 @@ type document struct {
 	LeasedUntil string `json:"leasedUntil"`   // RFC 3339, by the writer's clock: for people, nothing decides on it
 	TTL         int32  `json:"ttl"`           // in seconds, from the write: the service then deletes the item
 	Written     int64  `json:"_ts,omitempty"` // in Unix seconds, set by the service
-}
-
-func encode(key string, r caslease.Record, retention time.Duration) ([]byte, error) {
-	return json.Marshal(document{
-		ID:          azure.Name(key),
-		Document:    r.Document(key),
-		LeasedUntil: time.Now().Add(r.Hold).UTC().Format(time.RFC3339),
-		TTL:         int32(min(int64((r.Hold+retention)/time.Second), math.MaxInt32)),
-	})
 }
 
 func decode(body []byte) (caslease.Record, error) {

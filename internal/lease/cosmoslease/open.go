@@ -175,17 +175,12 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	}
 
 	found, err := i.Read(ctx, nil)
-	if azure.Answer(err).StatusCode == http.StatusNotFound {
-		err = create(ctx, c, d, container)
-		if err == nil {
-			found, err = i.Read(ctx, nil)
-		}
-	}
-
-	if err == nil {
+	switch {
+	case err == nil:
 		err = checkContainer(found.ContainerProperties)
+	case azure.Answer(err).StatusCode == http.StatusNotFound:
+		err = create(ctx, c, d, container)
 	}
-
 	if err != nil {
 		return items{}, err
 	}

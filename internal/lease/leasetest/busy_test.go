@@ -38,7 +38,7 @@ func TestASlowServiceIsTriedAgain(t *testing.T) {
 		}
 	}}
 	busytest.Run(t, func(a *busytest.Attempt) {
-		attemptCheck(a, h, always(func(t tester, s *suite) { s.store(t) }))
+		attemptCheck(a, h, check{run: func(t tester, s *suite) { s.store(t) }})
 	})
 	if opened != 2 {
 		t.Errorf("opened %d times, want 2", opened)

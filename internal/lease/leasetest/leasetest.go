@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func Run(t *testing.T, h Harness) {
 		t.Run(c.name, func(t *testing.T) {
 			if h.Bubble != nil {
 				checked := false
-				h.Bubble(t, func(t *testing.T) { checked = c.run(t, newSuite(t, h)) })
+				h.Bubble(t, func(t *testing.T) { checked = c.on(t, newSuite(t, h)) })
 				if !checked && !t.Failed() {
 					t.Skip(noWire)
 				}
@@ -95,14 +96,14 @@ func Run(t *testing.T, h Harness) {
 			}
 
 			t.Parallel()
-			busytest.Run(t, func(a *busytest.Attempt) { attemptCheck(a, h, c.run) })
+			busytest.Run(t, func(a *busytest.Attempt) { attemptCheck(a, h, c) })
 		})
 	}
 }
 
 // attemptCheck runs a check in real time. What it fails at says nothing if the machine was too
 // slow, also in setting up a store.
-func attemptCheck(a *busytest.Attempt, h Harness, run func(tester, *suite) bool) {
+func attemptCheck(a *busytest.Attempt, h Harness, c check) {
 	r := &recorder{T: a.T}
 	start, answers := time.Now(), &stopwatch{}
 	checked := true
@@ -113,7 +114,7 @@ func attemptCheck(a *busytest.Attempt, h Harness, run func(tester, *suite) bool)
 			s.Transport = answers
 		}
 
-		checked = run(r, s)
+		checked = c.on(r, s)
 	})
 	took := time.Since(start)
 	answers.mu.Lock()
@@ -156,36 +157,28 @@ func (w *stopwatch) RoundTrip(r *http.Request) (*http.Response, error) {
 // fails t if the check does not notice.
 func MustFail(t *testing.T, h Harness, name string) {
 	t.Helper()
+	i := slices.IndexFunc(checks, func(c check) bool { return c.name == name })
+	if i < 0 {
+		t.Fatalf("no check %q", name)
+	}
+
 	var failures []string
-	known := false
-	for _, c := range checks {
-		if name != c.name {
-			continue
-		}
+	run := func(t *testing.T) {
+		r := &recorder{T: t}
+		s := newSuite(t, h)
+		r.record(func() { checks[i].on(r, s) })
+		failures = r.failures
+	}
 
-		known = true
-		run := func(t *testing.T) {
-			r := &recorder{T: t}
-			s := newSuite(t, h)
-			r.record(func() { c.run(r, s) })
-			failures = append(failures, r.failures...)
-		}
-
-		if h.Bubble != nil {
-			h.Bubble(t, run)
-			break
-		}
-
-		// A check of what happens too early notices only what it asks in time.
+	if h.Bubble != nil {
+		h.Bubble(t, run)
+	} else { // a check of what happens too early notices only what it asks in time
 		for n := 0; n < 4 && len(failures) == 0; n++ {
 			run(t)
 		}
 	}
 
-	switch {
-	case !known:
-		t.Fatalf("no check %q", name)
-	case len(failures) == 0:
+	if len(failures) == 0 {
 		t.Fatalf("%s does not notice that this store is broken", name)
 	}
 

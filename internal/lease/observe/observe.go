@@ -76,9 +76,17 @@ func (s observed) Acquire(
 	next func(lease.Record) (string, error),
 ) (lease.Lease, error) {
 	ctx, end := s.begin(ctx, OpAcquire)
-	var o observation
-	l, err := s.next.Acquire(ctx, key, ttl, o.of(next))
-	end(o.call(l, err))
+	var declined error // what next returned last
+	l, err := s.next.Acquire(ctx, key, ttl, func(r lease.Record) (note string, err error) {
+		note, declined = next(r)
+		return note, declined
+	})
+	c := Call{Outcome: outcomeOf(err), Err: err, Lease: l}
+	if declined != nil && errors.Is(err, declined) {
+		c.Outcome = OutcomeDeclined
+	}
+
+	end(c)
 	return l, err
 }
 
@@ -101,27 +109,6 @@ func (s observed) Read(ctx context.Context, key string) (lease.Record, error) {
 	r, err := s.next.Read(ctx, key)
 	end(Call{Outcome: outcomeOf(err), Err: err})
 	return r, err
-}
-
-// An observation is the error that a caller's next returned last.
-type observation struct {
-	declined error
-}
-
-func (o *observation) of(next func(lease.Record) (string, error)) func(lease.Record) (string, error) {
-	return func(r lease.Record) (note string, err error) {
-		note, o.declined = next(r)
-		return note, o.declined
-	}
-}
-
-func (o *observation) call(l lease.Lease, err error) Call {
-	c := Call{Outcome: outcomeOf(err), Err: err, Lease: l}
-	if o.declined != nil && errors.Is(err, o.declined) {
-		c.Outcome = OutcomeDeclined
-	}
-
-	return c
 }
 
 func outcomeOf(err error) Outcome {
