@@ -18,6 +18,13 @@
 // The lock of an [Outbox] is taken before that of a receiver. An owner is called without either. It may hold a
 // lock of its own when it gives, alerts or withdraws.
 //
+// # The way of an alert
+//
+// Outbox.Alert begins a delivery, unless the reading joins one, and delivery.await has it wait for its turn. After every
+// change receiver.dispatch asks receiver.next whose turn it is, and starts a message. There message.deliver has each attempt
+// claim its key, sends what could be claimed, and settles the claims. Then attempt.conclude says how the delivery goes on,
+// and delivery.follow has it: it is settled, waits again, or is given up.
+//
 // # Outages
 //
 // Whether a receiver is up is said by receiver.outage alone: it is, if it accepted something since it last did not. It is shown

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -80,8 +81,12 @@ func New(c Config) *Dispatcher {
 			to:         to,
 			dispatcher: dp,
 			index:      i,
+			places:     min(c.Concurrency, cmp.Or(to.Limits.Places, c.Concurrency)),
 			pace:       pace.New(to.Limits.Rate),
 			turn:       turn{used: -pace.Farthest},
+		}
+		if to.Limits.Batch > 1 { // what becomes ready while a message is under way goes together
+			r.places = 1
 		}
 		r.timer = time.AfterFunc(math.MaxInt64, func() { // until setTimer sets it
 			r.mu.Lock()

@@ -22,6 +22,7 @@ type receiver struct {
 	to         Receiver
 	dispatcher *Dispatcher
 	index      int // among the dispatcher's receivers
+	places     int // for messages, as far as its pace allows
 
 	mu        sync.Mutex
 	queues    []*queue // one for each outbox
@@ -146,7 +147,7 @@ func (r *receiver) startLetter(now time.Duration) bool {
 
 // start starts the next message, if one may go now.
 func (r *receiver) start(now time.Duration) bool {
-	if r.messages >= r.places() || r.pace.Next() > now {
+	if r.messages >= r.pace.Places(r.places) || r.pace.Next() > now {
 		return false
 	}
 
@@ -195,20 +196,6 @@ func (r *receiver) full() bool {
 	}
 
 	return waiting >= r.to.Limits.Batch
-}
-
-// places returns how many messages may be under way.
-func (r *receiver) places() int {
-	most := r.dispatcher.config.Concurrency
-	if r.to.Limits.Places > 0 {
-		most = min(most, r.to.Limits.Places)
-	}
-
-	if r.to.Limits.Batch > 1 {
-		most = 1
-	}
-
-	return r.pace.Places(most)
 }
 
 // probed reports whether the receiver or the store seems to be down, so that only one

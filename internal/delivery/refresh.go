@@ -177,7 +177,7 @@ func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error)
 		now, isFree := r.dispatcher.now(), false
 		if o, down := r.outage(); down || r.probed() {
 			err = cmp.Or(o.last, errDown)
-		} else if r.messages < r.places() && r.pace.Next() <= now && !r.wants() {
+		} else if r.messages < r.pace.Places(r.places) && r.pace.Next() <= now && !r.wants() {
 			isFree = true
 			r.messages++
 			r.pace.Begin(now)
