@@ -297,17 +297,14 @@ func (a *attempt) answer(err error) throttle.Answer {
 		q.box.dispatcher.config.Stats.Ambiguous.Add(1)
 	}
 
-	// What is open at a receiver that forgets, for all that is known: see Refresh.
-	if forgets := q.to.to.Limits.Forgets && !a.alert.Since.IsZero(); forgets || a.alert.Resolved {
-		q.box.mu.Lock()
-		switch {
-		case a.alert.Resolved:
-			delete(q.taken, d.subject)
-		case err == nil:
-			q.taken[d.subject] = a.alert
-		}
-		q.box.mu.Unlock()
+	q.box.mu.Lock()
+	switch {
+	case a.alert.Resolved: // nothing is open at the receiver any more, for all that is known: see Refresh
+		delete(q.taken, d.subject)
+	case err == nil && q.to.to.Limits.Forgets && !a.alert.Since.IsZero():
+		q.taken[d.subject] = a.alert
 	}
+	q.box.mu.Unlock()
 
 	if err == nil {
 		d.suppressed = 0
