@@ -125,7 +125,7 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findin
 		now:    a.now(),
 		set:    &a.Rules,
 		state:  a.Worker.Device(of),
-		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return of.Covers(d.of()) }),
+		ended:  a.Recorder.last(func(d *pastDelivery) bool { return of.Covers(d.of()) }),
 		hub:    hub,
 		shared: map[string]string{},
 	}

@@ -168,7 +168,7 @@ func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get()
 	query := r.URL.Query()
-	all := append([]Snapshot{a.snapshot(now, maxDeliveries, maxAlarms)}, others...)
+	all := append([]Snapshot{a.snapshot(now)}, others...)
 	m := merged(all)
 	device := query.Get("device")
 	if device != "" {
@@ -222,20 +222,16 @@ func shorten[T any](p *page, what string, list []T) []T {
 // headline says on p whether alerts are going out: as the replica says that is worst off, or on which they are not, if
 // they are on others. partitions are those of the hub, if they are known.
 func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, deadLetters int64) {
-	worst, atWork := all[0], 0 // the replicas that alerts depend on
+	severity := func(s Snapshot) int { return states[s.Status.State].severity }
+	worst := slices.MaxFunc(all, func(x, y Snapshot) int { return severity(x) - severity(y) })
+	atWork := 0 // the replicas that alerts depend on
 	var hindered []string
 	for _, s := range all {
-		n := states[s.Status.State].severity
-		if n == notToBlame {
-			continue
+		if severity(s) != notToBlame {
+			atWork++
 		}
 
-		atWork++
-		if n > states[worst.Status.State].severity {
-			worst = s
-		}
-
-		if n >= states[status.Partly].severity {
+		if severity(s) >= states[status.Partly].severity {
 			hindered = append(hindered, shortName(s.Replica))
 		}
 	}

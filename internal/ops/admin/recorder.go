@@ -122,13 +122,13 @@ func (r *Recorder) add(d pastDelivery) {
 	r.deliveries = append(r.deliveries, d)
 }
 
-// last returns at most n deliveries that are like that, the latest first.
-func (r *Recorder) last(n int, is func(*pastDelivery) bool) (all []pastDelivery) {
+// last returns the deliveries that are like that, the latest first.
+func (r *Recorder) last(is func(*pastDelivery) bool) (all []pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
 	for _, d := range slices.Backward(r.deliveries) {
-		if len(all) < n && is(&d) {
+		if is(&d) {
 			all = append(all, d)
 		}
 	}

@@ -57,8 +57,8 @@ type openAlarm struct {
 	Silence                     bool // the device or sensor has not been heard since
 }
 
-// snapshot returns what there is to show of this replica, with at most so many alerts and open alarms.
-func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
+// snapshot returns what there is to show of this replica.
+func (a *Admin) snapshot(now time.Time) Snapshot {
 	stats := a.Worker.Stats()
 	s := Snapshot{
 		Statement: a.Self(),
@@ -76,7 +76,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		Undecoded: map[string]int64{},
 		Receivers: a.Worker.Receivers(),
 		Alarms:    a.Worker.AlarmCounts(),
-		Alerts:    a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" }),
+		Alerts:    a.Recorder.last(func(d *pastDelivery) bool { return d.Reason == "" }),
 	}
 
 	unreadable := a.Worker.Unreadable()
@@ -89,12 +89,12 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	// One whose messages lack only the field is no news: it is another kind of device.
 	s.Counts[countUnreadable] -= int64(unreadable.Devices[telemetry.ReasonMissing])
 	for _, d := range unreadable.Named {
-		if d.Reason != telemetry.ReasonMissing && len(s.UnreadableNamed) < maxShared {
+		if d.Reason != telemetry.ReasonMissing {
 			s.UnreadableNamed = append(s.UnreadableNamed, unreadableDevice{d.Device, d.Reason.String(), d.Since})
 		}
 	}
 
-	for _, o := range a.Worker.Alarms(alarms) {
+	for _, o := range a.Worker.Alarms(maxAlarms) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Sensor, o.Rule, o.Level, o.Since, o.Silence})
 	}
 
@@ -117,7 +117,8 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 // Report returns what other replicas show of this one, as JSON in at most limit bytes. What does not fit is left out,
 // and what the heartbeat needs last.
 func (a *Admin) Report(limit int) []byte {
-	s := a.snapshot(time.Now(), maxShared, maxShared)
+	s := a.snapshot(time.Now())
+	s.Alerts, s.Open = s.Alerts[:min(len(s.Alerts), maxShared)], s.Open[:min(len(s.Open), maxShared)]
 	cuts := []func(){
 		func() {},
 		func() { s.Alerts, s.Open = s.Alerts[:len(s.Alerts)/4], s.Open[:len(s.Open)/4] },

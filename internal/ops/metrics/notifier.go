@@ -77,7 +77,7 @@ func reasonOf(ctx context.Context, err error) string {
 	e := notify.AsError(err)
 	var network net.Error
 	switch {
-	case err == nil || e.Refused:
+	case err == nil, e.Refused:
 		return reasonNone
 	case e.Status >= 500:
 		return reasonServer
@@ -85,7 +85,7 @@ func reasonOf(ctx context.Context, err error) string {
 		return cmp.Or(reasonOfStatus[e.Status], reasonOther)
 	case ctx.Err() == context.Canceled:
 		return reasonCanceled
-	case ctx.Err() != nil || errors.As(err, &network) && network.Timeout():
+	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
 		return reasonTimeout
 	}
 
