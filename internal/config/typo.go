@@ -53,7 +53,7 @@ func misspelled(environ []string) []Warning {
 		upper := strings.TrimPrefix(strings.ToUpper(name), "ALERTWORKER_")
 		best := nearest(upper, known)
 		switch {
-		case len(best) >= 10 || best != "" && editDistance(upper, best) < 2: // ROLE is not meant to be RULES
+		case best != "":
 			list = append(list, Warning{name, "is ignored; did you mean " + best + "?"})
 		case slices.ContainsFunc(families, func(prefix string) bool { return strings.HasPrefix(upper, prefix) }):
 			list = append(list, Warning{name, "is ignored: there is no such setting (alertworker --help lists them; only secrets, with a *, have a _FILE)"})
@@ -78,7 +78,7 @@ func nearest(name string, known []string) string {
 // Alike reports whether name was probably meant to be known: they differ in case, or in a letter or two.
 func Alike(name, known string) bool {
 	d := editDistance(strings.ToLower(name), strings.ToLower(known))
-	return d < 3 && len(known) >= 2*d+1 // in short names a letter or two make another word
+	return d < 3 && len(known) >= 3*d // in short names a letter or two make another word: ROLE is not meant to be RULES
 }
 
 // editDistance returns how many letters must be inserted, removed, replaced or swapped

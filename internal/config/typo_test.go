@@ -36,6 +36,7 @@ func TestMisspelled(t *testing.T) {
 		"AZURE_CLIENT_ID":                    "",
 		"HTTP_PROXY":                         "",
 		"LOG_DIR":                            "",
+		"ROLE":                               "",
 		"PATH":                               "",
 		"THROTTLE_" + "WINDOW\nX":            "",
 		strings.Repeat("NOTIFY_", 9) + "URL": "",
