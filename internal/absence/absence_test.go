@@ -459,6 +459,27 @@ func TestCutOff(t *testing.T) {
 	b.says("after that", "oven fell, grill fell")
 }
 
+// A backtest looks when somebody may be silent next: soon, as long as it is only the hub's silence that one has to wait
+// for; else when the next one's time is over.
+func TestNext(t *testing.T) {
+	b := newBench(t)
+	next := func() time.Duration { return time.UnixMilli(b.Next(b.start.Add(b.now).UnixMilli())).Sub(b.start) }
+	b.sends("oven")
+	b.now = limit / 2
+	b.sends("kiln", "grill")
+	b.cutOff = true
+	b.now = limit + 6*time.Second
+	b.says("while nothing comes to the hub", "")
+	if got := next(); got != b.now+5*time.Second {
+		t.Errorf("it looks again at %v, want %v", got, b.now+5*time.Second)
+	}
+	b.cutOff = false
+	b.says("once something has come elsewhere", "oven fell")
+	if got := next(); got != 3*limit/2+5*time.Second {
+		t.Errorf("with an alarm it looks again at %v, want when the others' time is over", got)
+	}
+}
+
 // Events come to another partition again: everybody here has the limit once more, and what is open about the hub ends.
 func TestCutOffEndsElsewhere(t *testing.T) {
 	b := newBench(t)

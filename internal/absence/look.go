@@ -32,14 +32,15 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	// The hub is asked, although no deadline is over, whether events come again, and if this partition reports outages,
 	// whether there is one.
 	unproven := waiting || w.roster.Outage != 0 || w.hub != "" && w.mayBeCutOff(now)
+	w.waits = false
 	for rule := range w.rules {
-		unproven = w.look(rule, now) || unproven
-		unproven = w.forgetSilent(rule, now) || unproven
+		w.waits = w.look(rule, now) || w.waits
+		w.waits = w.forgetSilent(rule, now) || w.waits
 	}
 
 	clear(w.back)
 
-	if unproven && !w.asking && !now.Before(w.next) {
+	if (unproven || w.waits) && !w.asking && !now.Before(w.next) {
 		q.Hub = true
 		q.Enough = now.Add(-w.shortest() / 2)
 		// It matters whether one device is all that the hub has, and to the partition that reports outages, how many there are.
@@ -228,14 +229,14 @@ func (w *Watch) Forget(of sensor.ID) (known bool) {
 }
 
 // Next returns when a known device may next be silent or forgotten, or the hub be cut off or reached again, in Unix ms,
-// and that be proven. What was so at now the last look has seen.
+// and that be proven. What was so at now the last look has seen, unless it waits.
 func (w *Watch) Next(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	margin := clockMargin.Milliseconds()
 	next := never
-	if w.roster.Outage != 0 {
+	if w.roster.Outage != 0 || w.waits {
 		next = now
 	}
 

@@ -45,8 +45,12 @@ type header struct {
 func (r *Roster) Encode() []byte {
 	values := []string{""}
 	numbers := map[string]uint64{"": 0} // of values
-	for d := range r.names {
-		for f := range r.columns {
+	for f := range r.columns {
+		if r.columns[f].Per == "" {
+			continue
+		}
+
+		for d := range r.names {
 			value := r.Shared(d, f)
 			if _, is := numbers[value]; !is {
 				numbers[value] = uint64(len(values))
@@ -191,7 +195,7 @@ func Decode(packed []byte) (*Roster, error) {
 
 	var values []string
 	if in.Format != formatPlain {
-		for range min(from.count(), from.rest.Len()) { // each takes at least a byte
+		for range min(from.count(), in.Devices*len(in.Columns)+1) {
 			values = append(values, from.text())
 		}
 	}
