@@ -47,6 +47,7 @@ type stores struct {
 	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
+	closeIdle   func() // its connections
 	network     network
 	// tries carry the requests to each container, and to Cosmos DB: they limit them, and remember how long they take, however
 	// often stores are opened.
@@ -62,7 +63,7 @@ type memory struct {
 }
 
 func (s stores) Close() {
-	s.http.CloseIdleConnections()
+	s.closeIdle()
 	if s.identity != nil {
 		s.identity.Close()
 	}
@@ -85,11 +86,18 @@ type network struct {
 // newStores returns what is needed to open stores, which are reached by n. It does not connect.
 func newStores(c config.Config, n network) (stores, error) {
 	n.clock = cmp.Or(n.clock, &azure.Clock{})
-	s := stores{http: azure.NewHTTPClient(), tries: &sync.Map{}, network: n, memory: &memory{}}
+	base := azure.NewHTTPClient()
 	if n.http != nil {
-		s.http = &http.Client{Transport: n.http}
+		base = &http.Client{Transport: n.http}
 	}
-	s.http.Transport = n.clock.Through(s.http.Transport)
+
+	s := stores{
+		http:      &http.Client{Transport: n.clock.Through(base.Transport)},
+		closeIdle: base.CloseIdleConnections,
+		tries:     &sync.Map{},
+		network:   n,
+		memory:    &memory{},
+	}
 
 	if c.Keyless() {
 		if os.Getenv("AZURE_CLIENT_ID") == "" {

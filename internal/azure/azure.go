@@ -27,7 +27,7 @@ const Concurrency = 256
 // NewHTTPClient returns an HTTP client for the Transport of an Azure SDK
 // client. The SDK's own keeps 10 idle connections to a host, which makes 64
 // callers wait for handshakes. One client serves any number of SDK clients; its
-// owner ends with CloseIdleConnections.
+// owner ends with the CloseIdleConnections that it has before anything else is put before its Transport.
 func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -49,25 +49,26 @@ func NewHTTPClient() *http.Client {
 
 // ReadOnly makes c send no request that changes anything in a storage account or in
 // Cosmos DB. Such requests fail.
-func ReadOnly(c *http.Client) { c.Transport = readOnly{c.Transport} }
+func ReadOnly(c *http.Client) {
+	next := c.Transport
+	c.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+		query := r.Header.Get("x-ms-documentdb-isquery") != ""
+		if query || slices.Contains([]string{http.MethodGet, http.MethodHead}, r.Method) {
+			return next.RoundTrip(r)
+		}
 
-type readOnly struct{ http.RoundTripper }
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
 
-// CloseIdleConnections is what an http.Client calls.
-func (t readOnly) CloseIdleConnections() { closeIdle(t.RoundTripper) }
-
-func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	query := r.Header.Get("x-ms-documentdb-isquery") != ""
-	if query || slices.Contains([]string{http.MethodGet, http.MethodHead}, r.Method) {
-		return t.RoundTripper.RoundTrip(r)
-	}
-
-	if r.Body != nil {
-		_ = r.Body.Close()
-	}
-
-	return nil, errReadOnly
+		return nil, errReadOnly
+	})
 }
+
+// A roundTrip is an http.RoundTripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // errReadOnly is why a container that does not exist is not created.
 var errReadOnly = lease.NewWrong("it does not exist, and this command creates nothing: check its name, and whether it was deleted")

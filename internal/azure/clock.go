@@ -31,36 +31,22 @@ func (c *Clock) Ahead() (ahead time.Duration, ok bool) {
 const receivedHeader = "X-Alertworker-Received"
 
 // Through returns next, at whose answers c looks, whatever they say.
-func (c *Clock) Through(next http.RoundTripper) http.RoundTripper { return clocked{next, c} }
+func (c *Clock) Through(next http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		if err != nil {
+			return resp, err
+		}
 
-type clocked struct {
-	http.RoundTripper
-	clock *Clock
-}
+		now := time.Now()
+		if date, err := Date(resp); err == nil {
+			ahead := date.Sub(now)
+			c.ahead.Store(&ahead)
+			resp.Header.Set(receivedHeader, now.UTC().Format(time.RFC3339Nano))
+		}
 
-func (t clocked) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.RoundTripper.RoundTrip(r)
-	if err != nil {
-		return resp, err
-	}
-
-	now := time.Now()
-	if date, err := Date(resp); err == nil {
-		ahead := date.Sub(now)
-		t.clock.ahead.Store(&ahead)
-		resp.Header.Set(receivedHeader, now.UTC().Format(time.RFC3339Nano))
-	}
-
-	return resp, nil
-}
-
-// CloseIdleConnections is what an http.Client calls.
-func (t clocked) CloseIdleConnections() { closeIdle(t.RoundTripper) }
-
-func closeIdle(t http.RoundTripper) {
-	if c, ok := t.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
+		return resp, nil
+	})
 }
 
 // refusing is how far clocks may be apart before a service refuses what is signed by time. Azure Storage takes requests

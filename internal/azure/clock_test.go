@@ -47,7 +47,6 @@ func TestRefusalNamesTheClock(t *testing.T) {
 					h.Set("Date", time.Now().Add(test.ahead).UTC().Format(http.TimeFormat))
 					return &http.Response{StatusCode: test.status, Header: h, Body: http.NoBody, Request: r}
 				}))}
-				defer client.CloseIdleConnections()
 				p := runtime.NewPipeline("", "", runtime.PipelineOptions{}, &policy.ClientOptions{Transport: client, Retry: azure.Once()})
 				r, err := runtime.NewRequest(t.Context(), http.MethodGet, "https://account/container")
 				if err != nil {

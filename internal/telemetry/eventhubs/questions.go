@@ -210,22 +210,19 @@ func (q *questions) run() {
 // take returns the next question once it may be sent: the oldest of the most urgent. Nil means that there is none, and
 // that the goroutine has to end.
 func (q *questions) take() *question {
-	for {
-		q.mu.Lock()
-		pause := time.Until(q.next)
-		if len(q.queued) == 0 {
-			q.asking = false
-			q.mu.Unlock()
-			return nil
-		}
-		if pause <= 0 || q.ctx.Err() != nil {
-			break
-		}
+	q.mu.Lock()
+	defer q.mu.Unlock()
 
+	for pause := time.Until(q.next); pause > 0 && q.ctx.Err() == nil; pause = time.Until(q.next) {
 		q.mu.Unlock()
 		backoff.Sleep(q.ctx, pause)
+		q.mu.Lock()
 	}
-	defer q.mu.Unlock()
+
+	if len(q.queued) == 0 {
+		q.asking = false
+		return nil
+	}
 
 	o := slices.MaxFunc(q.queued, func(a, b *question) int { return cmp.Compare(a.urgency, b.urgency) })
 	q.queued = slices.DeleteFunc(q.queued, func(other *question) bool { return other == o })
