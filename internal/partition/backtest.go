@@ -252,14 +252,14 @@ func (b *Backtest) Close(_ context.Context, g incident.Group, e incident.End) er
 
 // A moment takes what a partition says to receivers that take everything at once.
 type moment struct {
-	*Backtest
-	of *register
+	test *Backtest
+	of   *register
 }
 
 // Alert implements Outgoing: an alert goes unless the gate says that it is covered.
 func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
 	a.Reading.More = details.More()
-	for i := range m.windows {
+	for i := range m.test.windows {
 		if a.Receivers&(1<<i) != 0 {
 			m.send(i, sensor.ID{Device: a.Device, Name: a.Sensor}, a.Key, nil, &a.Reading)
 		}
@@ -269,12 +269,12 @@ func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
 // Give implements Outgoing: a silence and an incident go once everything of this moment was taken, a recovery or
 // an end when the window of the last alert is over.
 func (m moment) Give(key delivery.Key, n *delivery.Notice) {
-	for i := range m.windows {
+	for i := range m.test.windows {
 		if !n.DueTo(i) {
 			continue
 		}
 
-		at := m.now
+		at := m.test.now
 		if !n.Silent() && (n.Incident == nil || n.Incident.Over) {
 			at = m.windowEnds(i, key)
 		}
@@ -284,20 +284,20 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 
 // later has n sent at a time.
 func (m moment) later(n *playedNotice, at int64) {
-	m.scheduled++
-	n.n = m.scheduled
+	m.test.scheduled++
+	n.n = m.test.scheduled
 	n.at = at
-	heap.Push(&m.due, n)
+	heap.Push(&m.test.due, n)
 }
 
 // windowEnds returns when the window of what a receiver was sent about key is over, or now if it is.
 func (m moment) windowEnds(receiver int, key delivery.Key) int64 {
-	return max(m.now, m.window(receiver, key).Ends().UnixMicro())
+	return max(m.test.now, m.window(receiver, key).Ends().UnixMicro())
 }
 
 // window returns what a receiver was sent about key.
 func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
-	windows := m.windows[receiver]
+	windows := m.test.windows[receiver]
 	if windows[key] == nil {
 		windows[key] = &throttle.Playback{}
 	}
@@ -308,7 +308,7 @@ func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
 // may. It reports whether n has to wait for the window of another incident.
 func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) (waits bool) {
 	request := delivery.Account{Log: m.of.logName}.Request(key, n, r)
-	result := m.window(receiver, key).Send(request, fromMicros(m.now), key.Topic.Message.Window)
+	result := m.window(receiver, key).Send(request, fromMicros(m.test.now), key.Topic.Message.Window)
 	switch {
 	case result.Outcome == throttle.Busy:
 		return true
@@ -320,12 +320,12 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 		key.Topic.Sent.Add(1)
 	}
 
-	if m.observer.Notice == nil {
+	if m.test.observer.Notice == nil {
 		return false
 	}
 
-	m.observer.Notice(BacktestNotice{
-		At:        fromMicros(m.now),
+	m.test.observer.Notice(BacktestNotice{
+		At:        fromMicros(m.test.now),
 		Receiver:  receiver,
 		Device:    of.Device,
 		Sensor:    of.Name,

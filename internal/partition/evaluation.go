@@ -28,7 +28,8 @@ type part struct {
 	n            int               // how many measurements there are
 }
 
-func (ev *Evaluator) newMessage() *Message {
+// NewMessage returns a Message that has no event yet.
+func (ev *Evaluator) NewMessage() *Message {
 	m := &Message{evaluator: ev}
 	for _, c := range ev.cuts {
 		m.parts = append(m.parts, part{
@@ -546,16 +547,6 @@ func (a *Alert) More() *delivery.More {
 	}
 
 	return &m
-}
-
-// Borrow returns a Message for ev, to be given back.
-func (ev *Evaluator) Borrow() *Message { return ev.messages.Get().(*Message) }
-
-// GiveBack gives back what Borrow returned.
-func (ev *Evaluator) GiveBack(m *Message) {
-	m.event = nil
-	m.evaluation = evaluation{}
-	ev.messages.Put(m)
 }
 
 // Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.

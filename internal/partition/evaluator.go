@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -48,7 +47,6 @@ type Evaluator struct {
 	silences []*rule
 	levels   []*level // in the order of Rules
 	stateful bool
-	messages sync.Pool // of *Message
 }
 
 // A cut is one of Decoder's as an Evaluator uses it.
@@ -65,7 +63,6 @@ func NewEvaluator(b Rulebook) *Evaluator {
 	}
 
 	ev := &Evaluator{book: b, stateful: b.Rules.Stateful()}
-	ev.messages.New = func() any { return ev.newMessage() }
 	n := 0
 	for _, r := range b.Rules.Rules {
 		n += len(r.Levels)

@@ -73,7 +73,7 @@ func newRegister(ev *Evaluator, id, logName string, maxChanges int) *register {
 		logName:   logName,
 		crowded:   func(string, string) {},
 		unread:    func(telemetry.Position, *telemetry.Event, telemetry.Reason) {},
-		message:   ev.newMessage(),
+		message:   ev.NewMessage(),
 
 		unreadable: unreadables{},
 

@@ -123,7 +123,7 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 	ev := exactEvaluator(t)
 	for name, forget := range map[string]func(r *exactReader){
 		"nobody":                 func(*exactReader) {},
-		"it was silent too long": func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone")) },
+		"it was silent too long": func(r *exactReader) { r.register.Unwatched(sensor.Of("gone")) },
 		"an operator removed it": func(r *exactReader) { r.register.remove(sensor.Of("gone"), true) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		others := map[string]func(){
 			"nothing": func() {},
 			"tick":    tick,
-			"forget":  func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone")) },
+			"forget":  func() { r.register.Unwatched(sensor.Of("gone")) },
 			"remove":  func() { r.register.remove(sensor.Of("gone"), rapid.Bool().Draw(t, "known")) },
 		}
 		meanwhile := func() {
@@ -185,7 +185,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		r = newExactReader(ev, func(before, at telemetry.Position) {
 			key := alarmKey{sensor.Of("gone"), r.register.evaluator.silences[0].levels[0]}
 			if r.register.alarms.byKey[key].Phase == rules.Open { // the watch says so before the event is decided
-				silenceAlarms{r.register}.Heard(0, sensor.Of("gone"), before, at)
+				r.register.Heard(0, sensor.Of("gone"), before, at)
 			}
 			meanwhile()
 		})
@@ -202,7 +202,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			},
 			"silent": func(*rapid.T) {
 				at := r.register.mark.last
-				silenceAlarms{r.register}.FellSilent(0, absence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
+				r.register.FellSilent(0, absence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
 			},
 			"meanwhile": func(*rapid.T) { meanwhile() },
 			"": func(t *rapid.T) {

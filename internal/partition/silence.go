@@ -128,7 +128,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 	defer s.register.mu.Unlock()
 
 	for _, e := range ended {
-		key := alarmKey{e.Of, s.config.Evaluator.silences[e.Rule].levels[0]}
+		key := alarmKey{e.Of, s.config.Evaluator.silent(e.Rule)}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
 		because := ""
 		if e.Excluded {
@@ -159,14 +159,12 @@ func (s *Stream) writeRoster(ctx context.Context, last bool) (ok bool, err error
 	return false, nil
 }
 
-// silenceAlarms makes alarms of what an absence.Watch finds.
-type silenceAlarms struct{ *register }
-
-func (s silenceAlarms) level(rule int) *level { return s.evaluator.silences[rule].levels[0] }
+// silent returns the level of a rule about silence.
+func (ev *Evaluator) silent(rule int) *level { return ev.silences[rule].levels[0] }
 
 // Muted implements absence.Alarms.
-func (s silenceAlarms) Muted(rule int, of sensor.ID, shared string, at int64) bool {
-	r := s.evaluator.silences[rule]
+func (reg *register) Muted(rule int, of sensor.ID, shared string, at int64) bool {
+	r := reg.evaluator.silences[rule]
 	about := rules.Subject{
 		Device:   of.Device,
 		Sensor:   of.Name,
@@ -174,40 +172,40 @@ func (s silenceAlarms) Muted(rule int, of sensor.ID, shared string, at int64) bo
 		Enqueued: time.UnixMilli(at),
 		Text:     r.SharedText(shared),
 	}
-	return s.evaluator.muted(&about)
+	return reg.evaluator.muted(&about)
 }
 
 // FellSilent implements absence.Alarms. The alarm opens at once, whatever the watermark.
-func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l, r := s.level(rule), s.evaluator.silences[rule]
-	if s.Muted(rule, fell.Of, fell.Shared, fell.Proven) {
+func (reg *register) FellSilent(rule int, fell absence.Silence) bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	l, r := reg.evaluator.silent(rule), reg.evaluator.silences[rule]
+	if reg.Muted(rule, fell.Of, fell.Shared, fell.Proven) {
 		return false // it opens when that is over, if it lasts
 	}
 
 	key := alarmKey{fell.Of, l}
-	if s.alarms.byKey[key] == (alarm{}) && !s.alarms.room() {
-		s.evaluator.book.Counters.Untracked.Add(1)
+	if reg.alarms.byKey[key] == (alarm{}) && !reg.alarms.room() {
+		reg.evaluator.book.Counters.Untracked.Add(1)
 		return false
 	}
 
 	k := alarm{
 		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
 		limit:    r.Silent.Seconds(),
-		log:      s.logName,
+		log:      reg.logName,
 		sequence: fell.Since.Sequence,
 	}
 
-	receivers := s.evaluator.wanting(l)
-	if hear := s.hearOfHub(fell, l); hear != 0 {
+	receivers := reg.evaluator.wanting(l)
+	if hear := reg.hearOfHub(fell, l); hear != 0 {
 		if receivers &^= hear; receivers == 0 {
 			return false
 		}
 	}
 
-	k.alerted = receivers | s.alarms.byKey[key].due.receivers()
-	if l.id.per != "" && fell.Outage == nil && s.mayJoin(l, fell.Shared) {
+	k.alerted = receivers | reg.alarms.byKey[key].due.receivers()
+	if l.id.per != "" && fell.Outage == nil && reg.mayJoin(l, fell.Shared) {
 		k.group = fell.Shared
 	}
 
@@ -215,7 +213,7 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 		due := &dueNotice{Notice: delivery.Notice{
 			Log:      k.log,
 			Part:     throttle.Silence,
-			RaisedAt: s.noticedAt(fell.Proven * 1000),
+			RaisedAt: reg.noticedAt(fell.Proven * 1000),
 			Heard:    fell.Heard * 1000,
 			Outage:   (*notify.Outage)(fell.Outage),
 			Reading: delivery.Reading{
@@ -226,7 +224,7 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 			},
 		}}
 		due.becomeDue(receivers)
-		s.unsaved = append(s.unsaved, unsavedSilence{key, due})
+		reg.unsaved = append(reg.unsaved, unsavedSilence{key, due})
 		if k.group == "" {
 			k.due = due
 		} else {
@@ -234,21 +232,21 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 		}
 	}
 
-	s.change(key, k)
+	reg.change(key, k)
 
 	return true
 }
 
 // hearOfHub returns the receivers that hear of the hub by another rule than that of l, if fell is about the hub. One
 // message is enough.
-func (s silenceAlarms) hearOfHub(fell absence.Silence, l *level) (receivers uint32) {
+func (reg *register) hearOfHub(fell absence.Silence, l *level) (receivers uint32) {
 	if fell.Outage == nil {
 		return 0
 	}
 
-	for rule := range s.evaluator.silences {
-		if other := s.level(rule); other != l && s.alarms.byKey[alarmKey{fell.Of, other}].Phase == rules.Open {
-			receivers |= s.evaluator.wanting(other)
+	for rule := range reg.evaluator.silences {
+		if other := reg.evaluator.silent(rule); other != l && reg.alarms.byKey[alarmKey{fell.Of, other}].Phase == rules.Open {
+			receivers |= reg.evaluator.wanting(other)
 		}
 	}
 
@@ -256,56 +254,56 @@ func (s silenceAlarms) hearOfHub(fell absence.Silence, l *level) (receivers uint
 }
 
 // Heard implements absence.Alarms.
-func (s silenceAlarms) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
-	s.heardAgain(alarmKey{of, s.level(rule)}, before, at, "")
+func (reg *register) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
+	reg.heardAgain(alarmKey{of, reg.evaluator.silent(rule)}, before, at, "")
 }
 
 // Excluded implements absence.Alarms.
-func (s silenceAlarms) Excluded(
+func (reg *register) Excluded(
 	rule int,
 	e *telemetry.Event,
 	name string,
 	found []telemetry.Found,
 	before telemetry.Position,
 ) {
-	because, _ := s.evaluator.silences[rule].Expects(found, s.evaluator.silences[rule].reads)
-	excluded := because.Excluded(s.message.seen(because.Name))
-	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, excluded)
+	because, _ := reg.evaluator.silences[rule].Expects(found, reg.evaluator.silences[rule].reads)
+	excluded := because.Excluded(reg.message.seen(because.Name))
+	reg.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, reg.evaluator.silent(rule)}, before, e.Position, excluded)
 }
 
 // heardAgain ends a silence with the event at a position: see register.heard.
-func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, excluded string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next := s.heard(key, at, excluded)
-	group := s.alarms.byKey[key].member()
-	if at.NotAfter(s.last.settled) || at.NotAfter(s.last.replayed) { // the ledger is further on, and yet has not heard it
-		s.change(key, next)
+func (reg *register) heardAgain(key alarmKey, before, at telemetry.Position, excluded string) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	next := reg.heard(key, at, excluded)
+	group := reg.alarms.byKey[key].member()
+	if at.NotAfter(reg.last.settled) || at.NotAfter(reg.last.replayed) { // the ledger is further on, and yet has not heard it
+		reg.change(key, next)
 		return
 	}
 
 	if group != "" {
-		s.groupOf(key.level, group).heard = at
+		reg.groupOf(key.level, group).heard = at
 	}
 
-	s.alarms.history.change(key, next, before, at)
-	s.become(key, next)
+	reg.alarms.history.change(key, next, before, at)
+	reg.become(key, next)
 }
 
 // Ended implements absence.Alarms.
-func (s silenceAlarms) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.end(alarmKey{of, s.level(rule)}, at*1000, forgotten)
+func (reg *register) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.end(alarmKey{of, reg.evaluator.silent(rule)}, at*1000, forgotten)
 }
 
 // Unwatched implements absence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
 // nobody would end them otherwise.
-func (s silenceAlarms) Unwatched(of sensor.ID) {
-	s.evaluator.book.Counters.Forgotten.Add(1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.endAlarms(of)
+func (reg *register) Unwatched(of sensor.ID) {
+	reg.evaluator.book.Counters.Forgotten.Add(1)
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.endAlarms(of)
 }
 
 // heard returns what the silence of key becomes with the event at a position. excluded says why the rule expects nothing
@@ -386,5 +384,5 @@ func (reg *register) watch(file *roster.File, log *zap.Logger) {
 		hub = notify.Hub
 	}
 
-	reg.unheard = absence.New(watched, silenceAlarms{reg}, hub, file, log)
+	reg.unheard = absence.New(watched, reg, hub, file, log)
 }

@@ -55,8 +55,7 @@ func (in *Intake) Handle(
 	e telemetry.Event,
 	key string,
 ) (telemetry.Verdict, map[string]telemetry.Verdict, error) {
-	m := in.rules.Borrow()
-	defer in.rules.GiveBack(m)
+	m := in.rules.NewMessage()
 	reason, reaches := m.Read(&e)
 	switch {
 	case !reason.HasReading():
