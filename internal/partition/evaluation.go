@@ -262,9 +262,9 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 		v.pass(&p, l, &rd, &c)
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
-		//planted:late-tells-held-back p.outdated = p.outdated && !p.is.alertNext
-		mayAlert := p.open && !above && !p.outdated
-		hasCause := p.breaching || !p.damaged && (p.is.alertNext || p.repeats)
+		//planted:late-tells-held-back p.moot = p.moot && !p.is.alertNext
+		mayAlert := p.open && !above && !p.moot
+		hasCause := p.breaching || p.is.alertNext || p.repeats
 		isNotified := mayAlert && hasCause && v.notify(l, &p)
 
 		if p.followed {
@@ -295,8 +295,7 @@ type passage struct {
 	crowded   bool  // there is none because too many sensors of the device are not normal
 	was, is   alarm // before and after it; zero unless it is followed
 	breaching bool  // it reaches the limit
-	outdated  bool  // the alarm has seen one that was taken later
-	damaged   bool  // it says nothing, because it is short of the limit, and its message is damaged
+	moot      bool  // it says nothing: the alarm has seen one that was taken later, or its message is damaged
 	repeats   bool  // the rule says how often an open alarm is sent again
 	open      bool  // the level is, after it
 
@@ -335,15 +334,15 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 
 	//planted:damaged-calms if false
 	if v.damaged && !p.breaching { // it may alert, and never calms
-		p.damaged = true
+		p.moot = true
 		p.open = p.was.Phase == rules.Open
 		return
 	}
 
-	p.outdated = p.was.Outdates(v.at)
-	v.late = v.late || p.outdated
+	p.moot = p.was.Outdates(v.at)
+	v.late = v.late || p.moot
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
-	if v.excluded != nil && !p.outdated {
+	if v.excluded != nil && !p.moot {
 		state = rules.State{}
 	}
 
@@ -370,16 +369,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	case state.Phase == rules.Normal:
 		p.is = alarm{due: p.was.due}
 		if p.was.Phase == rules.Open {
-			due := &dueNotice{Notice: delivery.Notice{Reading: *rd, Log: v.register.logName}}
-			due.Reading.Limit = c.Clear
-			if shown := v.show(); shown != "" {
-				due.Reading.More = &delivery.More{Shown: shown}
-			}
-			if v.excluded != nil {
-				due.Reading.Limit = p.was.limit
-				due.Excluded = v.excluded.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, v.excluded.Name))
-			}
-			p.is.due = v.register.recovery(key, p.was, due)
+			p.is.due = v.recovery(key, p.was, rd, c.Clear)
 		}
 	default:
 		p.is.State = state
@@ -396,6 +386,23 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 			}
 		}
 	}
+}
+
+// recovery returns the notice that the reading rd, which is beyond clear or excluded, has ended an alarm; nil if nobody was
+// alerted.
+func (v *evaluation) recovery(key alarmKey, was alarm, rd *delivery.Reading, clear float64) *dueNotice {
+	due := &dueNotice{Notice: delivery.Notice{Reading: *rd, Log: v.register.logName}}
+	due.Reading.Limit = clear
+	if shown := v.show(); shown != "" {
+		due.Reading.More = &delivery.More{Shown: shown}
+	}
+
+	if v.excluded != nil {
+		due.Reading.Limit = was.limit
+		due.Excluded = v.excluded.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, v.excluded.Name))
+	}
+
+	return v.register.recovery(key, was, due)
 }
 
 // group returns the value that an alarm of l, which has incidents, shares with other members of one, if it opens now; empty if

@@ -53,15 +53,17 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	}
 
 	resumed, over := s.partition.Resumed()
-	from, held := resumed.Position, content.Position
-	if resumed.Offset == "" {
-		from = telemetry.Position{} // it begins before the first event
-	}
-
-	known := resumed.Offset != "" && from.Generation == held.Generation
-	passed := known && !from.NotAfter(held) && resumed.Ledger != l.ID() // without rules with state
-	if known && from.NotAfter(held) {
-		from = held // the last owner did not get to its checkpoint
+	from, held := telemetry.Position{}, content.Position // from: it begins before the first event
+	passed := false                                      // without rules with state
+	if resumed.Offset != "" {
+		from = resumed.Position
+		switch {
+		case from.Generation != held.Generation:
+		case from.NotAfter(held): // the last owner did not get to its checkpoint
+			from = held
+		default:
+			passed = resumed.Ledger != l.ID()
+		}
 	}
 
 	reg := s.register
@@ -79,10 +81,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	}
 	reg.alarms.history.position = held
 	reg.behind = true
-
-	if resumed.Offset != "" {
-		reg.mark.read(from)
-	}
+	reg.mark.read(from)
 
 	switch {
 	case passed:
