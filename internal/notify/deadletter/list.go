@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
@@ -68,40 +69,25 @@ func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[
 			}
 
 			for page := range slices.Chunk(ids, pageSize) {
-				letters, err := s.get(ctx, kind, page)
-				if err != nil {
-					yield(nil, err)
-					return
+				letters := make([]Letter, len(page))
+				var reading errgroup.Group
+				for i, id := range page {
+					reading.Go(func() (err error) {
+						if letters[i], err = s.Get(ctx, kind, id); errors.Is(err, ErrNotFound) {
+							return nil
+						}
+						return err
+					})
 				}
 
-				if !yield(letters, nil) {
+				err := reading.Wait()
+				isGone := func(l Letter) bool { return l.ID == "" }
+				if !yield(slices.DeleteFunc(letters, isGone), err) || err != nil {
 					return
 				}
 			}
 		}
 	}
-}
-
-// get reads letters concurrently and leaves out those that are gone.
-func (s *Store) get(ctx context.Context, kind Kind, ids []string) ([]Letter, error) {
-	letters, errs := make([]Letter, len(ids)), make([]error, len(ids))
-	var reading sync.WaitGroup
-	for i, id := range ids {
-		reading.Go(func() { letters[i], errs[i] = s.Get(ctx, kind, id) })
-	}
-
-	reading.Wait()
-	var found []Letter
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			found = append(found, letters[i])
-		case !errors.Is(err, ErrNotFound):
-			return nil, err
-		}
-	}
-
-	return found, nil
 }
 
 // Get returns one letter of a kind; ErrNotFound if there is none.

@@ -387,10 +387,8 @@ func (e Entry) id() string {
 	}
 	host, stable = strings.ToLower(host), cmp.Or(stable, "/")
 
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[scheme]
-	}
+	usual := map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}
+	port := cmp.Or(u.Port(), usual[scheme])
 
 	text := channel + " " + scheme + "://" + net.JoinHostPort(host, port) + stable
 

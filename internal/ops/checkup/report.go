@@ -39,18 +39,29 @@ func warning(text string) error { return opinion{warned, text} }
 
 // run runs all steps concurrently, prints them in order and reports whether none failed.
 func run(ctx context.Context, out io.Writer, steps []step) bool {
-	results := make([]func() (string, error), len(steps))
+	type result struct {
+		summary string
+		err     error
+	}
+
+	results := make([]chan result, len(steps))
 	width := 0
 	for i, s := range steps {
 		width = max(width, utf8.RuneCountInString(s.name))
-		results[i] = s.start(ctx)
+		results[i] = make(chan result, 1)
+		go func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("no answer within %v", s.limit))
+			defer cancel()
+			summary, err := s.do(ctx)
+			results[i] <- result{summary, err}
+		}()
 	}
 
 	count := map[outcome]int{}
 	for i, s := range steps {
-		summary, err := results[i]()
-		count[outcomeOf(err)]++
-		printLine(out, width, s.name, summary, err)
+		r := <-results[i]
+		count[outcomeOf(r.err)]++
+		printLine(out, width, s.name, r.summary, r.err)
 	}
 
 	verdict := fmt.Sprintf("%d of %d checks passed", count[passed]+count[warned], len(steps)-count[stated])
@@ -65,27 +76,6 @@ func run(ctx context.Context, out io.Writer, steps []step) bool {
 	fmt.Fprintf(out, "\n%s\n", verdict)
 
 	return count[failed] == 0
-}
-
-// start begins a step, and returns what waits for its end.
-func (s step) start(ctx context.Context) (wait func() (string, error)) {
-	type result struct {
-		summary string
-		err     error
-	}
-
-	done := make(chan result, 1)
-	go func() {
-		ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("no answer within %v", s.limit))
-		defer cancel()
-		summary, err := s.do(ctx)
-		done <- result{summary, err}
-	}()
-
-	return func() (string, error) {
-		r := <-done
-		return r.summary, r.err
-	}
 }
 
 // An outcome is how a step ended.
