@@ -238,8 +238,7 @@ func (e Entry) NeedsEventGridToken() bool {
 
 // NeedsMailToken reports whether Options.MailToken is used.
 func (e Entry) NeedsMailToken() bool {
-	isMail := e.url.Scheme == "smtp" || e.url.Scheme == "smtps"
-	return isMail && smtp.UsesToken(e.url)
+	return strings.HasPrefix(e.url.Scheme, "smtp") && smtp.UsesToken(e.url)
 }
 
 // mistakes are entries that would otherwise work in a way that nobody means: alerts that a service accepts and shows nobody,

@@ -186,13 +186,19 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	}
 
 	var left []refusal
+	var all []string // addresses of those who are left
+	var errs []error
 	for _, p := range m.who.parts(m.to, alerts) {
 		refused, e := m.send(ctx, p)
 		if e != nil {
 			return m.explain(ctx, "mail alert by", e)
 		}
 
-		left = append(left, refused...)
+		for _, one := range refused {
+			left = append(left, one)
+			all = append(all, one.to.Address)
+			errs = append(errs, fmt.Errorf("%s: %w", one.to.Address, one.err))
+		}
 	}
 
 	if len(left) == 0 {
@@ -200,26 +206,20 @@ func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
 		return nil
 	}
 
-	othersHave := m.who.some(alerts)
-	var waiting, all []string // addresses: of those who are to be tried again, and of all who are left
-	var errs []error
-	for _, one := range left {
-		if one.whole != nil && !othersHave {
-			return m.explain(ctx, "mail alert by", one.whole)
-		}
-
-		all = append(all, one.to.Address)
-		errs = append(errs, fmt.Errorf("%s: %w", one.to.Address, one.err))
-		if one.now && othersHave && m.waits(one) {
-			waiting = append(waiting, one.to.Address)
-		}
-	}
-
 	why := errors.Join(errs...)
-
-	if !othersHave {
+	if !m.who.some(alerts) {
+		if i := slices.IndexFunc(left, func(one refusal) bool { return one.whole != nil }); i >= 0 {
+			return m.explain(ctx, "mail alert by", left[i].whole)
+		}
 		err := fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", why)
 		return m.explain(ctx, "mail alert by", &notify.Error{Untaken: true, Limited: limits(err), Err: err})
+	}
+
+	var waiting []string // addresses of those who are to be tried again
+	for _, one := range left {
+		if one.now && m.waits(one) {
+			waiting = append(waiting, one.to.Address)
+		}
 	}
 
 	e := &notify.Error{Left: strings.Join(waiting, ",")}
