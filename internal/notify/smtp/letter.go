@@ -62,15 +62,9 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 	}
 
 	var b bytes.Buffer
-	err := cmp.Or(
-		m.SetBodyTextTemplate(textOf, l.Text),
-		m.AddAlternativeHTMLTemplate(pageOf, l.Text),
-	)
-	if err == nil {
-		_, err = m.WriteTo(&b)
-	}
-
-	if err != nil {
+	noText, noPage := m.SetBodyTextTemplate(textOf, l.Text), m.AddAlternativeHTMLTemplate(pageOf, l.Text)
+	_, err := m.WriteTo(&b)
+	if err := cmp.Or(noText, noPage, err); err != nil {
 		return nil, fmt.Errorf("compose: %w", err)
 	}
 
