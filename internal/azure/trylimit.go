@@ -30,9 +30,13 @@ const (
 	early = 50 * time.Millisecond
 )
 
-// slow returns the Failure of a service that did not answer a request in the time that it had. The request may have been
-// executed. If its caller has no more time either, it is context.DeadlineExceeded.
-func (t *try) slow() error {
+// explain returns err, or, if the service did not answer the request in the time that it had, the Failure of that. The
+// request may have been executed. If its caller has no more time either, it is context.DeadlineExceeded.
+func (t *try) explain(err error) error {
+	if !t.late() {
+		return err
+	}
+
 	limit := t.limit.Round(100 * time.Millisecond)
 	f := &lease.Failure{
 		Text:  fmt.Sprintf("no connection to %s within %v", t.host, limit),
@@ -124,13 +128,6 @@ var errLimit = errors.New("the limit of a try")
 
 // late reports whether the time of the request was over first, whatever ended since: a busy machine may notice late.
 func (t *try) late() bool { return context.Cause(t.trying) == errLimit }
-
-func (t *try) explain(err error) error {
-	if t.late() {
-		return t.slow()
-	}
-	return err
-}
 
 // An answerBody ends its request when it is closed.
 type answerBody struct {
