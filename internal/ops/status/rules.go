@@ -68,10 +68,10 @@ func (m *Monitor) Differ(what string) {
 	m.since(ByRules, what != "")
 }
 
-// rulesProblem returns what there is to say about other rules. The caller holds m.mu.
+// rulesProblem returns what there is to say about other rules; an empty one if they do not differ. The caller holds m.mu.
 func (m *Monitor) rulesProblem(now time.Time) Problem {
 	since := m.began[ByRules]
-	if since.IsZero() || now.Sub(since) < rulesMayDiffer {
+	if now.Sub(since) < rulesMayDiffer {
 		return Problem{}
 	}
 
