@@ -87,11 +87,7 @@ func checkUntil(name string) error {
 
 // checkRuleName checks the name of one of the rules, which have been read.
 func (r *rulesReader) checkRuleName(name string) error {
-	var names []string
-	for i := range r.set.Rules {
-		names = append(names, r.set.Rules[i].Name)
-	}
-
+	names := r.set.Names()
 	if !slices.Contains(names, name) {
 		return fmt.Errorf("is %s, which is not the name of a rule%s", show(name), didYouMean(name, names))
 	}

@@ -135,11 +135,7 @@ func (c *Config) readRules(e *configError) {
 // nothing.
 func (c *Config) validateFilters(e *configError) {
 	set := c.Rules()
-	var names []string
-	for _, r := range set.Rules {
-		names = append(names, r.Name)
-	}
-
+	names := set.Names()
 	for i, r := range c.receivers() {
 		wrong := func(format string, args ...any) {
 			e.add("NOTIFY_URLS", "entry %d has "+format, append([]any{i + 1}, args...)...)

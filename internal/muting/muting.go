@@ -148,11 +148,7 @@ func (r Request) Mute(set rules.Set, zone *time.Location) (s Mute, lasts time.Du
 		}
 	}
 
-	names := []string{}
-	for _, rule := range set.Rules {
-		names = append(names, rule.Name)
-	}
-
+	names := set.Names()
 	if r.Rule != "" && !slices.Contains(names, r.Rule) {
 		return s, lasts, fmt.Errorf("there is no rule %s: rule must be %s", r.Rule, humanize.Or(names))
 	}

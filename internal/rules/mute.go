@@ -269,18 +269,9 @@ func (w *Times) days() string {
 		return "every day"
 	}
 
-	week := [...]time.Weekday{
-		time.Monday,
-		time.Tuesday,
-		time.Wednesday,
-		time.Thursday,
-		time.Friday,
-		time.Saturday,
-		time.Sunday,
-	}
-
 	var names []string
-	for _, day := range week {
+	for i := range w.Days {
+		day := (time.Monday + time.Weekday(i)) % 7
 		if w.Days[day] {
 			names = append(names, day.String()[:3])
 		}

@@ -39,6 +39,15 @@ type Set struct {
 	Mutes Mutes
 }
 
+// Names returns those of all rules.
+func (s *Set) Names() (all []string) {
+	for i := range s.Rules {
+		all = append(all, s.Rules[i].Name)
+	}
+
+	return all
+}
+
 // Bounds of a rule about silence.
 const (
 	MinSilent     = time.Minute
