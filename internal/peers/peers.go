@@ -187,14 +187,13 @@ func (m *Peer) Join(ctx context.Context, waiting func(reason string)) error {
 		}
 
 		// The age of the others' record proves nothing: they could not renew it if the store was unavailable.
-		mayWrite := m.agrees(r) || time.Since(since) >= m.takeOverAfter(r)
-		if err == nil && mayWrite {
-			err = m.renew(ctx, r)
+		if err == nil && (m.agrees(r) || time.Since(since) >= m.takeOverAfter(r)) {
+			if err = m.renew(ctx, r); err == nil {
+				return nil
+			}
 		}
 
 		switch {
-		case err == nil && mayWrite:
-			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, records.ErrConflict):
@@ -279,7 +278,8 @@ func (m *Peer) keep(ctx context.Context) error {
 	}
 }
 
-// renew writes the settings of m in place of r, unless they have just been written.
+// renew writes the settings of m in place of r, unless they have just been written, with the times since when its rules are
+// in force: since r says so, or from now on. It fails with records.ErrConflict if r is not the current record.
 func (m *Peer) renew(ctx context.Context, r record) error {
 	next := m.settings
 	since := max(0, r.now.Sub(r.written))
@@ -292,9 +292,27 @@ func (m *Peer) renew(ctx context.Context, r record) error {
 		next = m.withOthers(r, since)
 	}
 
-	next.Rules = m.dated(next.Rules, r)
+	moved := !m.settings.sees(r.Settings)
+	next.Rules = maps.Clone(next.Rules)
+	for name, ours := range m.settings.Rules {
+		theirs, ok := r.Rules[name]
+		changed := theirs.Resolved != ours.Resolved || theirs.Per != ours.Per
+		if !ok || changed || moved {
+			ours.Since = r.now // zero if there was no record
+		} else {
+			ours.Since = cmp.Or(theirs.Since, r.written)
+		}
 
-	return m.write(ctx, r, next)
+		next.Rules[name] = ours
+	}
+
+	content, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+
+	_, err = m.store.Write(ctx, records.Record{Name: m.name, Content: content, Type: "application/json", ETag: r.etag})
+	return err
 }
 
 // rulesAreFresh reports whether r was renewed a moment ago by replicas that have all rules of m.
@@ -307,25 +325,6 @@ func (m *Peer) rulesAreFresh(r record) bool {
 	}
 
 	return true
-}
-
-// dated returns all with the times since when those of m are in force: since r says so, or from now on.
-func (m *Peer) dated(all map[string]Rule, r record) map[string]Rule {
-	moved := !m.settings.sees(r.Settings)
-	all = maps.Clone(all)
-	for name, ours := range m.settings.Rules {
-		theirs, ok := r.Rules[name]
-		changed := theirs.Resolved != ours.Resolved || theirs.Per != ours.Per
-		if !ok || changed || moved {
-			ours.Since = r.now // zero if there was no record
-		} else {
-			ours.Since = cmp.Or(theirs.Since, r.written)
-		}
-
-		all[name] = ours
-	}
-
-	return all
 }
 
 // Since returns, by name, since when the rules of m's settings are in force, by the store's clock: since now, if no
@@ -389,15 +388,4 @@ func (m *Peer) read(ctx context.Context) (record, error) {
 	}
 
 	return r, nil
-}
-
-// write replaces prev, or fails with records.ErrConflict if it is not the current record.
-func (m *Peer) write(ctx context.Context, prev record, s Settings) error {
-	content, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-
-	_, err = m.store.Write(ctx, records.Record{Name: m.name, Content: content, Type: "application/json", ETag: prev.etag})
-	return err
 }
