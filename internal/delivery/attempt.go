@@ -104,7 +104,7 @@ func (m *message) deliver() {
 		err := m.send()
 		inParallel(len(m.claimed), func(i int) {
 			a := m.claimed[i]
-			a.settle(a.answer(err))
+			a.settleClaim(a.answer(err))
 			a.finish()
 		})
 	}
@@ -149,7 +149,7 @@ func (a *attempt) claimKey() bool {
 	}
 
 	grant := a.claim.Grant
-	a.alert = d.message(grant)
+	a.alert = d.compose(grant)
 	if d.dead == nil {
 		asking, cancel := context.WithDeadline(sending, grant.SendBy)
 		defer cancel()
@@ -161,7 +161,7 @@ func (a *attempt) claimKey() bool {
 		}
 	}
 
-	a.settle(throttle.NotTaken)
+	a.settleClaim(throttle.NotTaken)
 
 	return false
 }
@@ -331,8 +331,8 @@ func (a *attempt) answer(err error) throttle.Answer {
 	return throttle.Unknown
 }
 
-// settle settles a's claim.
-func (a *attempt) settle(answer throttle.Answer) {
+// settleClaim settles a's claim.
+func (a *attempt) settleClaim(answer throttle.Answer) {
 	a.result, a.err = a.d.gate().Settle(a.d.q.box.sending, a.claim, answer)
 	if errors.Is(a.barred, errLate) { // it is no failure of the receiver
 		a.result.Outcome = throttle.Busy
@@ -345,6 +345,7 @@ func (a *attempt) finish() {
 	d, m, r := a.d, a.message, a.d.q.to
 	r.mu.Lock()
 	if m != nil { // the last one ends the message
+		r.sending--
 		if m.left--; m.left == 0 {
 			r.messages--
 			if len(m.claimed) == 0 {
@@ -400,7 +401,7 @@ func (a *attempt) conclude() verdict {
 		}
 		return verdict{why: WaitOwner, pause: pause}
 	case failed && d.dead != nil:
-		return a.compose()
+		return a.composeLetter()
 	case failed:
 		return a.failed()
 	}
@@ -493,8 +494,8 @@ func (a *attempt) failed() verdict {
 	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
-// compose writes the dead letter of a's delivery, which was given up while it waited, and which the gate lets through.
-func (a *attempt) compose() verdict {
+// composeLetter writes the dead letter of a's delivery, which was given up while it waited, and which the gate lets through.
+func (a *attempt) composeLetter() verdict {
 	d, q := a.d, a.d.q
 	//planted:estimate-is-believed if false
 	if d.dead.cause == tooOld && !d.old(a.result.Now) { // the estimate was wrong

@@ -86,9 +86,9 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 		if a.claim == nil {
 			stats.Outcomes[a.result.Outcome].Add(1)
 		} else {
-			a.alert = d.message(a.claim.Grant)
+			a.alert = d.compose(a.claim.Grant)
 			m := message{to: q.to, began: q.to.dispatcher.now(), claimed: []*attempt{&a}}
-			a.settle(a.answer(m.send()))
+			a.settleClaim(a.answer(m.send()))
 		}
 
 		switch a.result.Outcome {

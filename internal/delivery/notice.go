@@ -419,8 +419,8 @@ func (a Account) Request(key Key, n *Notice, about *Reading) throttle.Request {
 	return r
 }
 
-// message returns the notice about d's head under g.
-func (d *delivery) message(g throttle.Grant) notify.Alert {
+// compose returns the notice about d's head under g.
+func (d *delivery) compose(g throttle.Grant) notify.Alert {
 	q := d.q
 	a := d.subject.Topic.Message
 	letter := d.notice != nil && d.notice.Letter != nil

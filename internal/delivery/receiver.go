@@ -29,7 +29,8 @@ type receiver struct {
 	gone      int64    // the highest number of a delivery that was attempted: see next
 	pace      *pace.Pace
 	messages  int  // under way, from the first claim to the last record
-	trying    int  // deliveries in them, until it is known how they go on
+	sending   int  // deliveries in them
+	trying    int  // and those of which it is not known yet how they go on
 	writing   int  // dead letters being written
 	probing   bool // whether a probe is under way
 	breaker   breaker
@@ -175,6 +176,7 @@ func (r *receiver) start(now time.Duration) bool {
 
 	m.left = len(m.attempts)
 	r.messages++
+	r.sending += m.left
 	r.trying += m.left
 	r.probing = r.probing || probe
 	r.pace.Begin(now)

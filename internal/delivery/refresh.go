@@ -164,7 +164,7 @@ func (d *delivery) lastTaken(ctx context.Context) (notify.Alert, bool) {
 	}
 
 	id := cmp.Or(s.AlertID, d.request(&d.head).ID)
-	a = d.message(throttle.Grant{ID: id, Token: s.Token, Now: s.Now})
+	a = d.compose(throttle.Grant{ID: id, Token: s.Token, Now: s.Now})
 
 	return a, true
 }

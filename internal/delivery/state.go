@@ -215,7 +215,7 @@ func (dp *Dispatcher) Accepted(name string) {
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.trying}
+	state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}

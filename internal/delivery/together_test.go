@@ -87,7 +87,7 @@ func (m *together) send(t *testing.T, n int, timeout time.Duration, answer func(
 		sent.attempts = append(sent.attempts, attempt{d: d, message: sent})
 	}
 
-	r.messages, r.trying = 2, n // one is always under way, so that what is late does not go again
+	r.messages, r.sending, r.trying = 2, n, n // one is always under way, so that what is late does not go again
 	sent.deliver()
 	if sent.left != 0 || r.trying != 0 || r.messages != 1 {
 		t.Errorf("%d have not ended, %d are tried, %d messages", sent.left, r.trying, r.messages)
