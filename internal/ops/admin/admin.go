@@ -167,7 +167,12 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		// It succeeds as long as the process responds: a failure would mean a restart, which helps with nothing else.
 		"/healthz": func(w http.ResponseWriter, _ *http.Request) { httpapi.Text(w, http.StatusOK, "alive\n") },
 		"/readyz":  a.serveReady,
-		"/status":  a.serveStatus,
+		"/status": func(w http.ResponseWriter, _ *http.Request) { // the same as JSON, always with 200
+			httpapi.Write(w, http.StatusOK, struct {
+				Replica string `json:"replica"`
+				status.Report
+			}{a.Replica, a.Self().Status})
+		},
 		"/metrics": func(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) },
 	}
 
@@ -225,12 +230,4 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	}
 
 	httpapi.Text(w, code, report.Lines(a.now()))
-}
-
-// serveStatus serves the same as JSON, always with 200.
-func (a *Admin) serveStatus(w http.ResponseWriter, _ *http.Request) {
-	httpapi.Write(w, http.StatusOK, struct {
-		Replica string `json:"replica"`
-		status.Report
-	}{a.Replica, a.Self().Status})
 }

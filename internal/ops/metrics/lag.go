@@ -3,6 +3,7 @@ package metrics
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"alertworker/internal/partition"
@@ -17,9 +18,10 @@ const staleAfter = 2 * time.Minute
 type LagTracker struct {
 	states func() []partition.State
 
-	mu            sync.Mutex
-	hubPartitions int
-	lags          map[string]lag
+	hubPartitions atomic.Int64
+
+	mu   sync.Mutex
+	lags map[string]lag
 }
 
 // A lag is how far behind a reader was when the hub was asked.
@@ -36,11 +38,11 @@ type lag struct {
 // asked about, now. Until the first event of one is read, the reader's position is unknown, and only events that arrived
 // since the first Record count.
 func (t *LagTracker) Record(partitions int, last map[string]int64) {
+	t.hubPartitions.Store(int64(partitions))
 	states := byPartition(t.states())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	t.hubPartitions = partitions
 	maps.DeleteFunc(t.lags, func(id string, _ lag) bool {
 		_, ok := states[id]
 		return !ok
@@ -93,12 +95,6 @@ func (t *LagTracker) last(partition string, sequence int64, state partition.Stat
 	}
 
 	t.lags[partition] = l
-}
-
-func (t *LagTracker) partitions() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.hubPartitions
 }
 
 // Late returns how long the oldest event that has not been read may have waited, of all partitions that are being

@@ -420,7 +420,7 @@ func (r *replica) collectSource(to scrape) {
 		)
 	}
 
-	if n := r.lag.partitions(); n > 0 {
+	if n := r.lag.hubPartitions.Load(); n > 0 {
 		to.gauge("hub_partitions", "Number of partitions of the hub.", float64(n))
 	}
 }
