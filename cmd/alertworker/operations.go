@@ -58,21 +58,19 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	}, lease.IsRefused
 	o.monitor.Store.Explain, o.monitor.Store.Refused = named(c.Store().Variable(c)), lease.IsRefused
 
+	ctx, stop := context.WithCancel(context.Background())
+	o.stop = stop
 	if c.HTTPAddr != "" {
 		var err error
 		if o.http, err = listenHTTP(c, log); err != nil {
+			stop()
 			return nil, err
 		}
 		o.http.handler.Store(admin.New(adminOptions(c, o, log)))
-	}
-
-	ctx, stop := context.WithCancel(context.Background())
-	o.stop = stop
-	o.work.Go(func() { o.monitor.Run(ctx) })
-	if o.http != nil {
 		o.work.Go(func() { o.http.serve(ctx) })
 	}
 
+	o.work.Go(func() { o.monitor.Run(ctx) })
 	return o, nil
 }
 

@@ -9,10 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/telemetry/transport"
 )
 
 // reachTimeout is for a connection to a receiver.
@@ -74,4 +77,58 @@ func dial(ctx context.Context, u *url.URL) error {
 	}
 
 	return fmt.Errorf("%w: check its host and port, and whether this machine may connect to it", err) // names no more than these
+}
+
+// portTimeout is what withOtherPort takes at most, as long as Dial.
+const portTimeout = 10 * time.Second
+
+// withOtherPort adds to err, if there was no connection to a hub, that the other transport reaches it.
+func withOtherPort(ctx context.Context, err error) error {
+	var failed *transport.DialError
+	if !errors.As(err, &failed) || failed.Address.Plain {
+		return err
+	}
+
+	other := transport.WebSocket
+	if failed.Transport == other {
+		other = transport.AMQP
+	}
+
+	conn, refused := other.Dial(ctx, failed.Address)
+	if refused != nil {
+		return err
+	}
+
+	_ = conn.Close()
+	_, closed := failed.Address.HostPort(failed.Transport)
+	_, open := failed.Address.HostPort(other)
+
+	return fmt.Errorf(
+		"%w; port %s is not open from here, but port %s is: set EVENTHUB_TRANSPORT=%s",
+		err,
+		closed,
+		open,
+		other,
+	)
+}
+
+// malformedProxy returns an error for a variable that should name a proxy and does not: connections go past the
+// proxy, or to another. The error does not hold the value, which may have a password.
+func malformedProxy() error {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		value := os.Getenv(name)
+		if value == "" {
+			continue
+		}
+		if !strings.Contains(value, "//") {
+			value = "http://" + value
+		}
+
+		u, err := url.Parse(value)
+		if err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) {
+			return fmt.Errorf("%s is not the URL of a proxy: write http://HOST:PORT", name)
+		}
+	}
+
+	return nil
 }
