@@ -183,10 +183,7 @@ func (c Config) WithHub(connectionString string) (Config, error) {
 // IoTHub returns the IoT Hub's host name in lower case, empty if there is no
 // IOTHUB_CONNECTION_STRING. It stays when the hub fails over; its endpoint does not.
 func (c Config) IoTHub() string {
-	host, err := parseIoTHub(c.IoTHubConnectionString.Reveal())
-	if err != nil {
-		return ""
-	}
+	host, _ := parseIoTHub(c.IoTHubConnectionString.Reveal())
 	return strings.ToLower(host)
 }
 

@@ -342,10 +342,10 @@ func (c *Config) validateReplicas(e *configError) {
 
 // validateHTTPAndLog checks what the replica serves, to whom, and what it logs.
 func (c *Config) validateHTTPAndLog(e *configError) {
-	_, port, err := net.SplitHostPort(c.HTTPAddr)
+	_, port, _ := net.SplitHostPort(c.HTTPAddr) // empty if it cannot be split
 	_, notNumber := strconv.ParseUint(port, 10, 16)
 	e.addIf(
-		c.HTTPAddr != "" && (err != nil || notNumber != nil),
+		c.HTTPAddr != "" && notNumber != nil,
 		"HTTP_ADDR",
 		"is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off",
 		show(c.HTTPAddr),
