@@ -16,7 +16,7 @@ const (
 	ReasonNotTelemetry               // a twin change, a lifecycle event: not sent by the device as telemetry
 	ReasonNoDevice                   // the hub names no device
 	ReasonEmpty                      // no body, or nothing but white space
-	ReasonMalformed                  // not JSON, or broken before any reading was complete
+	ReasonMalformed                  // not JSON, or broken, or nested more than 64 deep, before any reading was complete
 	ReasonMissing                    // JSON, but none of the fields is there
 	ReasonNull                       // the field is null
 	ReasonNotANumber                 // the field is text or an object
@@ -24,7 +24,6 @@ const (
 	ReasonInvalid                    // the field is a number outside the range that is valid
 	ReasonUnsupportedEncoding        // CBOR or another binary format, or a compression that is not read
 	ReasonTooLarge                   // more than MaxBody, as it came or unpacked
-	ReasonTooDeep                    // no reading in the first 64 levels of nested objects and arrays
 	ReasonUndecodableMessage         // not the body but the message around it: see Event.Undecodable
 
 	// ReasonCount is the number of reasons, for arrays indexed by Reason.
@@ -38,7 +37,7 @@ var reasons = [ReasonCount]struct{ name, text string }{
 	ReasonNotTelemetry: {"not_telemetry", "it is not telemetry but a twin change, a lifecycle event or the like"},
 	ReasonNoDevice:     {"no_device", "the hub names no device"},
 	ReasonEmpty:        {"empty", "its body is empty"},
-	ReasonMalformed:    {"malformed", "its body is not JSON, or breaks off before a reading"},
+	ReasonMalformed:    {"malformed", "its body is not JSON, or breaks off or is nested too deep before a reading"},
 	ReasonMissing: {
 		"missing",
 		"none of the fields in TEMPERATURE_FIELD, or of the rules in RULES or RULES_FILE, is in it",
@@ -49,7 +48,6 @@ var reasons = [ReasonCount]struct{ name, text string }{
 	ReasonInvalid:             {"invalid", "its reading is outside the valid range of its rule"},
 	ReasonUnsupportedEncoding: {"unsupported_encoding", "its body has an encoding that is not supported"},
 	ReasonTooLarge:            {"too_large", "its body is larger than 1 MiB"},
-	ReasonTooDeep:             {"too_deep", "its body is nested too deep"},
 	ReasonUndecodableMessage:  {"undecodable_message", "the message around its body cannot be decoded"},
 }
 
@@ -139,6 +137,7 @@ type Decoder struct {
 	fields  []decoded
 	missing Reason   // of an event without readings: ReasonOK if all fields are conditions
 	grouped bool     // some have a group
+	flags   [][]int  // of each group: which fields must not be another word
 	start   []cursor // every path of every field, nothing of it matched yet
 	around  []cursor // those of conditions
 }
@@ -151,7 +150,6 @@ type decoded struct {
 	unit    []byte // and as plainUnit has it
 	names   []path // those in a body, which may be properties as well
 	given   []path // those that the hub gives
-	flags   []int  // of a reading: which fields must not be another word
 }
 
 // NewDecoder returns a Decoder for one field. Its highest reading counts. The
@@ -168,14 +166,6 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 	for i, f := range fields {
 		if err := d.add(i, f); err != nil {
 			return nil, err
-		}
-	}
-
-	for i, f := range fields {
-		for j, flag := range fields {
-			if flag.Flag && flag.Group == f.Group && !f.Condition {
-				d.fields[i].flags = append(d.fields[i].flags, j)
-			}
 		}
 	}
 
@@ -197,6 +187,12 @@ func (d *Decoder) add(i int, f Field) error {
 	d.grouped = d.grouped || f.Group != 0
 	if !f.Condition {
 		d.missing = ReasonMissing
+	}
+	for len(d.flags) <= f.Group {
+		d.flags = append(d.flags, nil)
+	}
+	if f.Flag {
+		d.flags[f.Group] = append(d.flags[f.Group], i)
 	}
 
 	for j := range paths {
@@ -228,7 +224,7 @@ func (d *Decoder) reason(found []Found, damaged bool) Reason {
 			continue
 		}
 
-		for _, flag := range to.flags {
+		for _, flag := range d.flags[to.field.Group] {
 			if f.Reason == ReasonOK && found[flag].Reason == ReasonOK && found[flag].Value == 0 {
 				f.Value, f.Reason = 0, ReasonInvalid
 			}

@@ -246,13 +246,13 @@ var bodies = []struct {
 	{"too large", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-19) + `}`, 0, telemetry.ReasonTooLarge},
 	{"as deep as can be", "", `{"temperature":21.4,"x":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, 21.4, telemetry.ReasonOK},
 	{"too deep behind the field", "", `{"temperature":21.4,"x":` + nested(64) + `}`, 21.4, telemetry.ReasonDamaged},
-	{"too deep before the field", "", `{"x":` + nested(64) + `,"temperature":21.4}`, 0, telemetry.ReasonTooDeep},
+	{"too deep before the field", "", `{"x":` + nested(64) + `,"temperature":21.4}`, 0, telemetry.ReasonMalformed},
 	{"too deep and broken off", "", `{"temperature":21.4,"x":` + nested(500_000), 21.4, telemetry.ReasonDamaged},
-	{"too deep", "", strings.Repeat("[", 64) + `{"temperature":21.4}` + strings.Repeat("]", 64), 0, telemetry.ReasonTooDeep},
-	{"too deep in the field", "", `{"temperature":` + nested(64) + `}`, 0, telemetry.ReasonTooDeep},
-	{"too deep in the field, another", "", `{"temperature":` + nested(64) + `,"temp":99}`, 0, telemetry.ReasonTooDeep},
-	{"too deep on the way", "", strings.Repeat("[", 500_000), 0, telemetry.ReasonTooDeep},
-	{"too deep in objects", "", strings.Repeat(`{"temperature":`, 60_000), 0, telemetry.ReasonTooDeep},
+	{"too deep", "", strings.Repeat("[", 64) + `{"temperature":21.4}` + strings.Repeat("]", 64), 0, telemetry.ReasonMalformed},
+	{"too deep in the field", "", `{"temperature":` + nested(64) + `}`, 0, telemetry.ReasonMalformed},
+	{"too deep in the field, another", "", `{"temperature":` + nested(64) + `,"temp":99}`, 0, telemetry.ReasonMalformed},
+	{"too deep on the way", "", strings.Repeat("[", 500_000), 0, telemetry.ReasonMalformed},
+	{"too deep in objects", "", strings.Repeat(`{"temperature":`, 60_000), 0, telemetry.ReasonMalformed},
 }
 
 func TestDecodeBodies(t *testing.T) {
@@ -420,7 +420,7 @@ func TestDecodeAll(t *testing.T) {
 		},
 		{
 			"too deep for some", telemetry.Event{Device: "d", Body: []byte(`{"temperature":20,"pressure":` + nested(70) + `}`)},
-			[]telemetry.Found{{Value: 20, Damaged: true}, {Value: 20, Damaged: true}, {Reason: telemetry.ReasonTooDeep, Damaged: true}, {Reason: telemetry.ReasonTooDeep, Damaged: true}, {Reason: telemetry.ReasonTooDeep, Damaged: true}},
+			[]telemetry.Found{{Value: 20, Damaged: true}, {Value: 20, Damaged: true}, {Reason: telemetry.ReasonMalformed, Damaged: true}, {Reason: telemetry.ReasonMalformed, Damaged: true}, {Reason: telemetry.ReasonMalformed, Damaged: true}},
 			telemetry.ReasonDamaged,
 		},
 		{

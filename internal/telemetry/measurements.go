@@ -60,9 +60,8 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 	}
 
 	// What a usual message does not need is not kept.
-	const kept = maxKept / 64
 	f := &m.found
-	if cap(f.elements) > kept || cap(f.scopes) > kept || cap(f.repair) > maxKept {
+	if 16*(cap(f.elements)+cap(f.scopes))+cap(f.repair) > maxKept {
 		f.elements, f.scopes, f.repair, m.around = nil, nil, nil, nil
 	}
 
@@ -92,7 +91,7 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 		return len(f.elements), ReasonOK
 	}
 
-	return 0, cmp.Or(f.reason, f.mended.unread(), ReasonMissing)
+	return 0, cmp.Or(f.reason, f.mended.unread, ReasonMissing)
 }
 
 // Read sets found, which has one element for each field of d, in one pass over the measurement with an index: each to the
@@ -119,7 +118,7 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 // repairer. What Read returns is ReasonDamaged then, and ReasonMalformed without a reading. Zlib with a wrong
 // checksum is damaged, too. Nothing counts of gzip, or of a JSON string, that is cut off.
 //
-// A body that is nested more than 64 deep is damaged, and read up to there; without a reading its reason is ReasonTooDeep.
+// A body that is nested more than 64 deep is damaged, and read up to there.
 //
 // Read allocates nothing for plain JSON, and for any body its time and memory are bounded by MaxBody.
 //

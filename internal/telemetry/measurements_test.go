@@ -58,7 +58,7 @@ var measured = []struct {
 	{"nothing there", "readings", "t", nil, "", "", `{"t":1}`, "missing"},
 	{"no JSON", "readings", "t", nil, "", "", `hello`, "malformed"},
 	{"no body", "readings", "t", nil, "", "", ``, "empty"},
-	{"too deep", "readings", "t", nil, "", "", strings.Repeat("[", 70) + `{"readings":[{"t":1}]}` + strings.Repeat("]", 70), "too_deep"},
+	{"too deep", "readings", "t", nil, "", "", strings.Repeat("[", 70) + `{"readings":[{"t":1}]}` + strings.Repeat("]", 70), "malformed"},
 
 	// Where names are looked up.
 	{"a field is not looked up outward", "r", "t", names("s"), "", "", `{"t":99,"s":"gw","r":[{"t":1,"s":"a"},{"s":"b"}]}`, "a=1, b=missing"},

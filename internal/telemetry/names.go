@@ -57,7 +57,7 @@ func parseWords(texts []string) (words []word) {
 // is what v is as a number.
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	one, valid := finding{rank: p.rank, value: number.value, reason: number.reason}, p.of.field.Valid
-	if len(p.of.unit) > 0 && one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
+	if len(p.of.unit) > 0 && one.reason == ReasonNotANumber && !s.isDamaged() { // of text
 		if f, ok := p.of.withUnit(bytes.TrimSpace(s.unquote(v))); ok {
 			one.value, one.reason = f, ReasonOK
 		}

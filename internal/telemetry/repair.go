@@ -83,22 +83,9 @@ func (d Damage) Text(device string) string {
 
 // mended says what repair has made of a body. The zero mended is that of a body that is JSON.
 type mended struct {
-	damage  Damage
-	doubt   bool // a null stands for a value of which nobody knows what it was
-	stopped bool // only what comes before some place could be read
-	tooDeep bool // because of how deep it is nested there
-}
-
-// unread returns why something that is not there could not be read, ReasonOK if nothing else could be there.
-func (m *mended) unread() Reason {
-	switch {
-	case m.tooDeep:
-		return ReasonTooDeep
-	case m.stopped:
-		return ReasonMalformed
-	}
-
-	return ReasonOK
+	damage Damage
+	doubt  bool   // a null stands for a value of which nobody knows what it was
+	unread Reason // ReasonMalformed if only what comes before some place could be read
 }
 
 // A repairer makes JSON of a body that is nearly JSON, as people write it by hand, in one pass over its tokens. It
@@ -137,7 +124,7 @@ func repair(body, out []byte) ([]byte, mended) {
 	text := trim(body)
 	begin := bytes.Index(body, text)
 	r := repairer{in: body[:begin+len(text)], at: begin, out: out[:0], must: damagedBody, held: -1}
-	for !r.stopped && r.skip() {
+	for r.unread == ReasonOK && r.skip() {
 		switch c := r.in[r.at]; r.must {
 		case damagedBody: // outside of all brackets
 			switch {
@@ -303,7 +290,7 @@ func (r *repairer) next(c byte) {
 
 // finish closes what is open.
 func (r *repairer) finish() {
-	if r.must != damagedBody && !r.stopped { // the body breaks off
+	if r.must != damagedBody && r.unread == ReasonOK { // the body breaks off
 		r.stop()
 	}
 
@@ -329,7 +316,7 @@ func (r *repairer) finish() {
 // begin takes an opening bracket.
 func (r *repairer) begin(c byte) {
 	if len(r.open) == maxDepth {
-		r.must, r.tooDeep = damagedDepth, true
+		r.must = damagedDepth
 		r.stop()
 		return
 	}
@@ -393,7 +380,7 @@ func (r *repairer) pass() {
 // stop reads no further.
 func (r *repairer) stop() {
 	r.damaged(r.must)
-	r.stopped = true
+	r.unread = ReasonMalformed
 }
 
 // damaged notes the first damage: what is next is not what must be.
@@ -464,7 +451,7 @@ func (r *repairer) text() (ended bool) {
 
 		case kind == slashed && (rest[0] == '\\' || rest[0] == '"'): // nobody knows how often it is escaped
 			r.damaged(damagedText)
-			r.stopped = true
+			r.unread = ReasonMalformed
 			return false
 
 		case rest[0] == '\\':
@@ -484,7 +471,7 @@ func (r *repairer) text() (ended bool) {
 	}
 
 	r.damaged(damagedEnd)
-	r.stopped = true
+	r.unread = ReasonMalformed
 
 	return false
 }
@@ -530,9 +517,9 @@ func quoteAt(b []byte) (length int, kind rune) {
 	}
 
 	switch c, size := utf8.DecodeRune(b); {
-	case c >= '‘' && c <= '‛':
+	case strings.ContainsRune("‘’‚‛", c):
 		return size, '‘'
-	case c >= '“' && c <= '‟':
+	case strings.ContainsRune("“”„‟", c):
 		return size, '“'
 	}
 

@@ -55,7 +55,7 @@ func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found
 		return true
 	}
 
-	reason = cmp.Or(reason, s.mended.unread())
+	reason = cmp.Or(reason, s.mended.unread)
 	for i, one := range all {
 		r := one.reason
 		switch {
@@ -81,8 +81,12 @@ func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason R
 	}
 
 	reason = s.begin(text)
-	for first := true; reason == ReasonOK && !s.json.ends(); first = false {
+	for first := true; reason == ReasonOK; first = false {
 		kind := s.json.peek()
+		if s.json.at == len(s.json.text) {
+			break
+		}
+
 		var err error
 		if s.grouped && !first { // several values are as the elements of an array
 			groups, _ := groupsOf(at)
@@ -453,14 +457,10 @@ func (s *scanner) grouping(kind byte, groups *groups, at, of []cursor, in []find
 	err := s.value(kind, of, all, '[')
 	done := *groups
 
-	for i, c := range at {
-		field, g := c.path.index, c.group()
-		switch {
+	for _, c := range at {
+		switch g := c.group(); {
 		case !groups.has(g):
-			if i == 0 || at[i-1].path.index != field {
-				c.join(in, all[field], '[')
-			}
-
+			c.join(in, all[c.path.index], '[')
 		case done.has(g):
 			done[g/64] &^= 1 << (g % 64)
 			chooseGroup(at, g, in, all)
@@ -501,7 +501,7 @@ type weight [4]float64
 
 func weigh(at []cursor, g int, frame []finding) weight {
 	w := weight{1: 2, 2: 2}
-	base, isValid, lowest := 0.0, true, false
+	base, valid, sign := 0.0, 1.0, 1.0
 	reading := nothing
 
 	for _, c := range at {
@@ -516,33 +516,34 @@ func weigh(at []cursor, g int, frame []finding) weight {
 		holds := 1.0
 		if f.reason == ReasonOK {
 			holds = min(2*f.value, 2)
+		} else if of.field.Otherwise != nil {
+			f = finding{value: *of.field.Otherwise}
 		}
 
 		switch {
 		case !of.field.Condition:
-			reading, lowest = f, of.field.Lowest
+			reading = f
+			if of.field.Lowest {
+				sign = -1
+			}
 		case of.field.Flag:
-			isValid = isValid && holds > 0
+			valid = min(valid, holds)
 		case len(of.words) > 0:
 			w[1] = min(w[1], holds)
-		case of.field.Limit && f.reason == ReasonOK:
-			base = f.value
-		case of.field.Limit && of.field.Otherwise != nil:
-			base = *of.field.Otherwise
-		case of.field.Limit:
+		case of.field.Limit && f.reason != ReasonOK:
 			w[2] = 1
+		case of.field.Limit:
+			base = f.value
 		}
 	}
 
 	switch {
 	case reading.reason == ReasonMissing:
 		w[2] = 0
-	case reading.reason != ReasonOK || !isValid:
+	case reading.reason != ReasonOK || valid <= 0:
 		w[2], w[3] = 0, 1
-	case lowest:
-		w[3] = base - reading.value
 	default:
-		w[3] = reading.value - base
+		w[3] = sign * (reading.value - base)
 	}
 
 	return w

@@ -23,7 +23,7 @@ const maxLayers = 5
 // come to that.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 	s.mended, s.changed, s.repaired = mended{}, false, false
-	for layer := 0; ; layer++ {
+	for range maxLayers + 1 {
 		text := trim(body)
 		if at(text, 0) != '"' && !try(text) {
 			return ReasonOK
@@ -43,12 +43,12 @@ func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 
 		case r != ReasonOK:
 			return r
-		case layer == maxLayers:
-			return ReasonMalformed
 		}
 
 		body = inner
 	}
+
+	return ReasonMalformed
 }
 
 // inner returns what is packed in body, which is not JSON as it stands, or why that cannot be read. What it returns may
@@ -72,7 +72,7 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 	}
 	if isZlib || isBinary(trim(body)) {
 		text, rest, r := s.inflate(deflated)
-		isSure := isZlib && len(rest) >= adler32.Size && binary.BigEndian.Uint32(rest) == adler32.Checksum(text)
+		isSure := isZlib && bytes.HasPrefix(rest, binary.BigEndian.AppendUint32(nil, adler32.Checksum(text)))
 		switch {
 		case r == ReasonTooLarge, r == ReasonOK && isSure:
 			return text, true, r

@@ -32,7 +32,7 @@ func TestWorkerIsRead(t *testing.T) {
 
 		s.Counts.Events[telemetry.ReasonOK].Store(100)
 		s.Counts.Events[telemetry.ReasonNotTelemetry].Store(2)
-		s.Counts.Events[telemetry.ReasonTooDeep].Store(3)
+		s.Counts.Events[telemetry.ReasonTooLarge].Store(3)
 		s.Counts.Over.Store(10)
 		s.Counts.Suppressed.Store(9)
 		s.Counts.Outcomes[throttle.Unavailable].Store(1)
@@ -60,7 +60,7 @@ func TestWorkerIsRead(t *testing.T) {
 		expect(t, m, map[string]float64{
 			`events_total{reason="ok", result="reading"}`:              100,
 			`events_total{reason="not_telemetry", result="ignored"}`:   2,
-			`events_total{reason="too_deep", result="undecodable"}`:    3,
+			`events_total{reason="too_large", result="undecodable"}`:   3,
 			`devices_unreadable{reason="null"}`:                        24,
 			`devices_unreadable{reason="missing"}`:                     0,
 			`readings_over_threshold_total`:                            10,
