@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"alertworker/internal/backoff"
 	"alertworker/internal/delivery"
 	"alertworker/internal/incident"
@@ -35,7 +37,9 @@ var errNotWritten = errors.New("the record of the incident has not been written 
 
 // writeIncidents writes the records of groups whose members have changed, until s.ctx ends.
 func (s *Stream) writeIncidents() {
-	places := make(chan struct{}, incidentsAtOnce)
+	var writers errgroup.Group
+	writers.SetLimit(incidentsAtOnce)
+	defer func() { _ = writers.Wait() }()
 	for {
 		select {
 		case <-s.register.regroups:
@@ -43,16 +47,10 @@ func (s *Stream) writeIncidents() {
 			return
 		}
 
-		for g := s.register.nextGroup(); g != nil; g = s.register.nextGroup() {
-			select {
-			case places <- struct{}{}:
-			case <-s.ctx.Done():
-				return
-			}
-
-			s.work.Go(func() {
-				defer func() { <-places }()
+		for g := s.register.nextGroup(); g != nil && s.ctx.Err() == nil; g = s.register.nextGroup() {
+			writers.Go(func() error {
 				s.writeIncident(g)
+				return nil
 			})
 		}
 	}

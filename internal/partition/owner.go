@@ -63,10 +63,7 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
 func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
-	if g.Before != "" {
-		s.compareLogs(key.About.Device, g.Before)
-	}
-
+	s.compareLogs(key.About.Device, g.Before)
 	if n == nil {
 		return nil, nil
 	}
@@ -122,7 +119,8 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	return s.register.unheard.Proven(limit, n.Reading.Enqueued/1000)
 }
 
-// compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
+// compareLogs notices that the log named before, of the device's last alert if there was one, is another partition of the same
+// hub.
 func (s *Stream) compareLogs(device, before string) {
 	hub, partition, _ := strings.Cut(before, "/")
 	if ours, _, _ := strings.Cut(s.register.logName, "/"); hub != ours || partition == s.register.id {
@@ -177,10 +175,7 @@ func (o *ownership) owns(ctx context.Context) error {
 	case <-late.C:
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if next := time.Now().Add(askAgain); next.After(o.askAt) {
-			o.askAt = next
-		}
-
+		o.askAt = time.Now().Add(askAgain)
 		return errUnanswered
 	}
 }

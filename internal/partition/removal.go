@@ -109,19 +109,16 @@ func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
 func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	isAlike := false
+	//planted:removed-at-once if false
+	if !reg.evaluator.book.Alike(reg.last.until) {
+		return
+	}
+
 	now := micros(reg.storeTime())
 	for key, k := range reg.alarms.byKey {
-		if key.level.removed.IsZero() || k.Phase != rules.Open {
-			continue
+		if !key.level.removed.IsZero() && k.Phase == rules.Open {
+			reg.end(key, now, false)
 		}
-
-		//planted:removed-at-once isAlike = true
-		if isAlike = isAlike || reg.evaluator.book.Alike(reg.last.until); !isAlike {
-			return
-		}
-
-		reg.end(key, now, false)
 	}
 }
 
