@@ -59,7 +59,7 @@ type cut struct {
 // NewEvaluator returns an Evaluator of b.
 func NewEvaluator(b Rulebook) *Evaluator {
 	if b.Mutes == nil {
-		b.Mutes = func() rules.Mutes { return nil }
+		b.Mutes = noMutes
 	}
 
 	ev := &Evaluator{book: b, stateful: b.Rules.Stateful()}
@@ -115,6 +115,8 @@ func NewEvaluator(b Rulebook) *Evaluator {
 
 	return ev
 }
+
+func noMutes() rules.Mutes { return nil }
 
 // IDs returns how the ids of alerts begin about the readings of a partition, or of whatever else has this name.
 func (ev *Evaluator) IDs(name string) string { return ev.book.Origin + "/" + name + "/" }

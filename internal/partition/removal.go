@@ -110,7 +110,7 @@ func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	//planted:removed-at-once if false
-	if !reg.evaluator.book.Alike(reg.last.until) {
+	if len(reg.removed) == 0 || !reg.evaluator.book.Alike(reg.last.until) {
 		return
 	}
 

@@ -49,8 +49,6 @@ func (s *Stream) State() State {
 
 	p.Ledger = s.ledgers
 
-	p.Ledger.Position = s.register.alarms.history.position.Sequence
-
 	return p
 }
 
@@ -151,8 +149,7 @@ type State struct {
 
 // A LedgerState is how the alarms of one partition are kept.
 type LedgerState struct {
-	Position int64 // sequence number up to which the ledger in the store holds the alarms
-	Writes   int64 // since the partition was taken over, that included
+	Writes int64 // since the partition was taken over, that included
 	// why the ledger cannot be read or written at present, nil if it can; until it is read the partition waits
 	Err   error
 	Since time.Time // of Err

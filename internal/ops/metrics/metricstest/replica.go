@@ -133,7 +133,7 @@ func (r *Replica) Step(t testing.TB) {
 			p.Committed = former // as far as the last scrape saw
 		}
 
-		p.Ledger = partition.LedgerState{Position: p.Settled.Sequence, Writes: r.Steps, Since: r.LedgerSince}
+		p.Ledger = partition.LedgerState{Writes: r.Steps, Since: r.LedgerSince}
 		p.Oldest, p.Unsettled, p.Delivering = r.WaitingSince, waiting, waiting
 	}
 
