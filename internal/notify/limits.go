@@ -38,20 +38,14 @@ type Filter struct {
 type Filters []Filter
 
 // Want reports whether fs match alerts of a rule and level about a message. property returns the text of one of the message's
-// application properties, "" if it has none.
+// application properties, "" if it has none. If it is nil, any message will do.
 func (fs Filters) Want(rule, level string, property func(name string) string) bool {
-	return fs.match(rule, level, func(f Filter) bool { return f.Property == "" || slices.Contains(f.Values, property(f.Property)) })
-}
-
-// Cover reports whether fs match alerts of a rule and level about some messages.
-func (fs Filters) Cover(rule, level string) bool {
-	return fs.match(rule, level, func(Filter) bool { return true })
-}
-
-func (fs Filters) match(rule, level string, message func(Filter) bool) bool {
 	return len(fs) == 0 || slices.ContainsFunc(fs, func(f Filter) bool {
 		isLevel := len(f.Levels) == 0 || level == "" || slices.Contains(f.Levels, level)
 		isRule := len(f.Rules) == 0 || slices.Contains(f.Rules, rule)
-		return isLevel && isRule && message(f)
+		return isLevel && isRule && (f.Property == "" || property == nil || slices.Contains(f.Values, property(f.Property)))
 	})
 }
+
+// Cover reports whether fs match alerts of a rule and level about some messages.
+func (fs Filters) Cover(rule, level string) bool { return fs.Want(rule, level, nil) }
