@@ -4,6 +4,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,7 +13,7 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
+	"regexp"
 	"sync"
 	"time"
 
@@ -124,9 +125,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key string) {
 	arrived := time.Now()
 	body, err := h.readBody(w, r)
-	if err != nil && h.waiting.Err() != nil {
-		err = errStopping
-	}
 	if err != nil {
 		refuse(w, err)
 		return
@@ -146,8 +144,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	case errors.As(err, new(*telemetry.DecodeError)), errors.Is(err, telemetry.ErrBusy):
 		refuse(w, err)
 
-	case err != nil || verdict == telemetry.VerdictFailed:
-		failed := answer{Status: "failed", Sensors: statuses(sensors)}
+	case verdict == telemetry.VerdictFailed:
+		failed := answer{Status: statusOf[verdict], Sensors: statuses(sensors)}
 		if errors.As(err, &unsettled) {
 			failed.Reason, failed.Detail = unsettled.Reason, unsettled.Detail
 		}
@@ -155,7 +153,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		httpapi.Write(w, http.StatusServiceUnavailable, failed)
 
 	default:
-		httpapi.Write(w, http.StatusOK, answer{Status: status(verdict), Sensors: statuses(sensors)})
+		httpapi.Write(w, http.StatusOK, answer{Status: statusOf[verdict], Sensors: statuses(sensors)})
 	}
 }
 
@@ -172,22 +170,16 @@ type answer struct {
 func statuses(sensors map[string]telemetry.Verdict) map[string]string {
 	all := map[string]string{}
 	for name, v := range sensors {
-		all[name] = status(v)
+		all[name] = statusOf[v]
 	}
 	return all
 }
 
-func status(v telemetry.Verdict) string {
-	switch v {
-	case telemetry.VerdictFailed:
-		return "failed"
-	case telemetry.VerdictAlerted:
-		return "ok"
-	case telemetry.VerdictThrottled:
-		return "throttled"
-	default:
-		return "normal"
-	}
+var statusOf = [...]string{
+	telemetry.VerdictFailed:    "failed",
+	telemetry.VerdictNormal:    "normal",
+	telemetry.VerdictThrottled: "throttled",
+	telemetry.VerdictAlerted:   "ok",
 }
 
 // errStopping means that the handler takes no more requests.
@@ -199,7 +191,7 @@ func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.As(err, &undecodable):
 		reason := undecodable.Reason
-		httpapi.Fail(w, httpapi.Problem{Status: statusOf(reason), Detail: err.Error(), Reason: reason.String()})
+		httpapi.Fail(w, httpapi.Problem{Status: cmp.Or(codes[reason], http.StatusUnprocessableEntity), Detail: err.Error(), Reason: reason.String()})
 
 	case errors.Is(err, errStopping):
 		w.Header().Set("Retry-After", retryFailed)
@@ -220,16 +212,10 @@ func refuse(w http.ResponseWriter, err error) {
 	}
 }
 
-// statusOf returns the status for a body without a reading.
-func statusOf(reason telemetry.Reason) int {
-	switch reason {
-	case telemetry.ReasonTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case telemetry.ReasonUnsupportedEncoding:
-		return http.StatusUnsupportedMediaType
-	}
-
-	return http.StatusUnprocessableEntity
+// codes are those of HTTP for bodies without a reading that have one of their own.
+var codes = map[telemetry.Reason]int{
+	telemetry.ReasonTooLarge:            http.StatusRequestEntityTooLarge,
+	telemetry.ReasonUnsupportedEncoding: http.StatusUnsupportedMediaType,
 }
 
 func fail(w http.ResponseWriter, status int, format string, args ...any) {
@@ -256,10 +242,16 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if !stop() {
 		<-ended // it must not use the connection after the handler has returned
+		if err != nil {
+			err = errStopping
+		}
 	}
 
 	return body, err
 }
+
+// keys are what an Idempotency-Key may be: with the quotes that the header's draft standard has, or without.
+var keys = regexp.MustCompile(fmt.Sprintf(`^("?)([!#-[\]-~]{1,%d})("?)$`, maxKey))
 
 // alertKey returns the part of the alert's id that identifies the reading. It is the same
 // for requests of a device with the same Idempotency-Key, and otherwise unique over all
@@ -270,20 +262,15 @@ func alertKey(device string, headers []string) (string, error) {
 		return uuid.NewString(), nil
 	}
 
-	key := headers[0]
-	if n := len(key); n > 2 && key[0] == '"' && key[n-1] == '"' { // as the header's draft standard has it
-		key = key[1 : n-1]
-	}
-
-	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
-	if len(headers) > 1 || key == "" || len(key) > maxKey || strings.ContainsFunc(key, bad) {
+	key := keys.FindStringSubmatch(headers[0])
+	if len(headers) > 1 || key == nil || key[1] != key[3] {
 		return "", fmt.Errorf(
 			"an Idempotency-Key has 1 to %d visible ASCII characters, without quotes and backslashes",
 			maxKey,
 		)
 	}
 
-	sum := sha256.Sum256([]byte(key + " " + device)) // no key has a space
+	sum := sha256.Sum256([]byte(key[2] + " " + device)) // no key has a space
 
 	return hex.EncodeToString(sum[:16]), nil
 }
