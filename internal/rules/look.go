@@ -48,7 +48,7 @@ func (r *Rule) Look(found []telemetry.Found, reads *Reads) (l Look) {
 		l.Excluded = cmp.Or(l.Excluded, &r.Only[i])
 	}
 
-	if r.Base() != "" {
+	if r.Levels[0].LimitAt.Plus {
 		_, l.HasLimits = numberAt(found, reads.Limits[0])
 	}
 

@@ -129,9 +129,12 @@ func TestLimitText(t *testing.T) {
 	}
 }
 
-// view returns what a rule finds in a message with one measurement.
+// view returns what a rule, which gets a level if it has none, finds in a message with one measurement.
 func view(t *testing.T, r rules.Rule, body string, properties map[string]any) rules.View {
 	t.Helper()
+	if len(r.Levels) == 0 {
+		r.Levels = []rules.Level{{}}
+	}
 	set := rules.Set{Rules: []rules.Rule{r}}
 	reader, err := set.Reader()
 	if err != nil {
