@@ -44,15 +44,11 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 		opened := delivery.Reading{
 			Value:    k.value,
 			Limit:    k.limit,
-			Enqueued: k.Since.Hub,
+			Enqueued: k.Since.Hub + key.level.rule.Silent.Microseconds(), // of a silence: when it should have been heard
 			Sequence: k.sequence,
 			Element:  k.element,
 			Since:    k.Since.Hub,
 		}
-		if key.level.rule.Silence() { // it is about when the device should have been heard
-			opened.Enqueued += key.level.rule.Silent.Microseconds()
-		}
-
 		all = append(all, delivery.OpenAlarm{Key: key.notices(), Reading: opened, Wanted: reg.evaluator.wanting(key.level)})
 	}
 
@@ -111,7 +107,7 @@ func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
 // refreshing returns for how long a former owner may still be posting open alarms again: it did not know better when it
 // asked the ledger. A recovery must not come before that.
 func (s *Stream) refreshing() time.Duration {
-	if !s.config.Dispatcher.Forgets() || s.register.last.until.IsZero() {
+	if !s.config.Dispatcher.Forgets() {
 		return 0
 	}
 	return max(time.Until(s.register.last.until.Add(delivery.RefreshLasts)), 0)
