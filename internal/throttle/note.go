@@ -210,7 +210,7 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 		d.Outcome = Busy
 	case waits:
 		d.Outcome = Busy
-		d.wait = n.untilProofEnds(record)
+		d.wait = max(n.proofEnds(record).Sub(record.Now), pollHeld)
 	default:
 		d.Outcome = Sent
 		d.claim = claim(n, r, record)
@@ -244,11 +244,6 @@ func (n note) String() string {
 // proofEnds is when r stops saying anything about its alert.
 func (n note) proofEnds(r lease.Record) time.Time {
 	return r.Claimed.Add(time.Duration(n.Proof) * time.Millisecond)
-}
-
-// untilProofEnds is how long that is from when r was read, or until it is worth asking again if that is later.
-func (n note) untilProofEnds(r lease.Record) time.Duration {
-	return max(n.proofEnds(r).Sub(r.Now), pollHeld)
 }
 
 // quietUntil returns the end of the last window that r, holding n, proves; zero

@@ -85,7 +85,17 @@ func (s *sweep) shard(ctx context.Context, prefix string) error {
 		removing.SetLimit(removalsAtOnce)
 		for _, r := range page {
 			if s.stale(r) {
-				removing.Go(func() error { return s.remove(ctx, r) })
+				removing.Go(func() error {
+					err := s.store.Delete(ctx, r.Name, r.ETag)
+					switch {
+					case err == nil:
+						s.removed.Add(1)
+					case errors.Is(err, records.ErrConflict): // somebody else took or removed it
+						return nil
+					}
+
+					return err
+				})
 			}
 		}
 
@@ -104,18 +114,4 @@ func (s *sweep) stale(r records.Record) bool {
 	return err == nil && !r.Locked && blobName(key) == r.Name &&
 		r.Written.Add(decoded.Hold+service.Clock.Resolution).Before(r.Now.Add(-s.olderThan)) &&
 		s.mine(key)
-}
-
-// remove deletes r if it still is as it was listed.
-func (s *sweep) remove(ctx context.Context, r records.Record) error {
-	err := s.store.Delete(ctx, r.Name, r.ETag)
-	if errors.Is(err, records.ErrConflict) {
-		return nil // somebody else took or removed it
-	}
-
-	if err == nil {
-		s.removed.Add(1)
-	}
-
-	return err
 }
