@@ -3,7 +3,6 @@ package delivery
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -88,12 +87,13 @@ func New(c Config) *Dispatcher {
 		if to.Limits.Batch > 1 { // what becomes ready while a message is under way goes together
 			r.places = 1
 		}
-		r.timer = time.AfterFunc(math.MaxInt64, func() { // until setTimer sets it
+		r.timer = time.AfterFunc(time.Hour, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.wake = 0
 			r.dispatch()
 		})
+		r.timer.Stop() // until setTimer sets it
 		dp.receivers = append(dp.receivers, r)
 	}
 
