@@ -62,9 +62,14 @@ var isToken = func() (is [256]bool) {
 
 // pass passes over c, which is next and no token, if it is space, or the comma or colon that must be there.
 func (r *jsonReader) pass(c byte) bool {
-	if c == separators[r.next].is {
-		r.next = separators[r.next].then
-	} else if !isSpace(c) {
+	switch {
+	case c == ',' && r.next == aComma:
+		r.next = aValue
+	case c == ',' && r.next == aMemberComma:
+		r.next = aName
+	case c == ':' && r.next == aColon:
+		r.next = aMemberValue
+	case !isSpace(c):
 		return false
 	}
 
@@ -72,12 +77,6 @@ func (r *jsonReader) pass(c byte) bool {
 
 	return true
 }
-
-// separators are what may come next, and what comes then.
-var separators = [...]struct {
-	is   byte
-	then expected
-}{aComma: {',', aValue}, aColon: {':', aMemberValue}, aMemberComma: {',', aName}, aName: {}}
 
 // closing are the brackets that may come next.
 var closing = [...]byte{aFirstValue: ']', aComma: ']', aFirstName: '}', aMemberComma: '}', aName: 0}

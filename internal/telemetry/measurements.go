@@ -130,7 +130,8 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 		m.last, s.texts = i, s.texts[:0]
 	}
 
-	one, unreadable := element{scope: -1}, ReasonMalformed
+	var key []byte
+	scope, unreadable := int32(-1), ReasonMalformed
 	if m.each == nil {
 		reason := unread(m.event)
 		for j := range found {
@@ -145,7 +146,8 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 		})
 		m.damaged = s.isUncertain()
 	} else {
-		one = m.found.elements[i]
+		one := &m.found.elements[i]
+		key, scope = one.key, one.scope
 		s.mended, s.repaired = m.found.mended, m.found.repaired
 		s.readValues(d, d.start, one.value, found)
 		//planted:conditions-of-first-element first := make([]Found, len(found)); s.readValues(d, d.start, m.found.elements[0].value, first); for j := range found { if d.fields[j].field.Condition { found[j] = first[j] } }
@@ -161,11 +163,11 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 		}
 
 		if to.field.Condition && len(to.names) > 0 {
-			m.lookAround(d, j, one.scope, f)
+			m.lookAround(d, j, scope, f)
 		}
 
 		if f.Reason != ReasonOK && (to.field.Condition || m.each == nil) || len(to.given) > 0 {
-			to.elsewhere(s, m.event, one.key, f)
+			to.elsewhere(s, m.event, key, f)
 		}
 	}
 

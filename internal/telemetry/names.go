@@ -56,21 +56,22 @@ func parseWords(texts []string) (words []word) {
 // reading returns what p's field makes of v, a JSON value that is neither an object nor an array. number
 // is what v is as a number.
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
-	one, valid := finding{rank: p.rank, value: number.value, reason: number.reason}, p.of.field.Valid
-	if len(p.of.unit) > 0 && one.reason == ReasonNotANumber && !s.isDamaged() { // of text
-		if f, ok := p.of.withUnit(bytes.TrimSpace(s.unquote(v))); ok {
+	of, one := p.of, finding{rank: p.rank, value: number.value, reason: number.reason}
+	if len(of.unit) > 0 && one.reason == ReasonNotANumber && !s.isDamaged() { // of text
+		if f, ok := of.withUnit(bytes.TrimSpace(s.unquote(v))); ok {
 			one.value, one.reason = f, ReasonOK
 		}
 	}
 
+	valid := of.field.Valid
 	switch {
 	case one.reason == ReasonNull:
-	case p.of.field.Text:
+	case of.field.Text:
 		one.value, one.reason = s.keepText(v), ReasonOK
-	case p.of.field.Time:
+	case of.field.Time:
 		one.value, one.reason = s.instant(v, number)
-	case len(p.of.words) > 0:
-		one.value, one.reason = p.of.word(s, v, number), ReasonOK
+	case len(of.words) > 0:
+		one.value, one.reason = of.word(s, v, number), ReasonOK
 	case valid != nil && one.reason == ReasonOK && (one.value < valid.From || one.value > valid.To):
 		one.value, one.reason = 0, ReasonInvalid
 	}

@@ -404,11 +404,11 @@ func (c cursor) join(in []finding, one finding, within byte) {
 
 	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
 		all.rank = min(all.rank, one.rank)
-		isWorse := one.value > all.value
-		if c.path.of.field.Lowest {
+		of, isWorse := &c.path.of.field, one.value > all.value
+		if of.Lowest {
 			isWorse = one.value < all.value
 		}
-		if isWorse || c.path.of.field.Condition && (within == '{' || c.path.of.field.Text) { // of conditions the last counts
+		if isWorse || of.Condition && (within == '{' || of.Text) { // of conditions the last counts
 			all.value = one.value
 		}
 
