@@ -53,7 +53,7 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 	}
 
 	for _, g := range reg.groups {
-		if g.members == 0 || g.incident == "" || !g.level.removed.IsZero() {
+		if g.incident == "" || !g.level.removed.IsZero() { // without members it has none
 			continue
 		}
 
