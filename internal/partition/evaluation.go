@@ -224,8 +224,6 @@ func (v *evaluation) evaluate() {
 		}
 
 		switch {
-		//planted:damaged-condition-ends case false
-		case look.Excluded != nil && look.Damaged: // it ends nothing
 		case look.Leaves:
 		//planted:exclusion-ends-nothing case look.Counts()
 		case look.Excluded != nil, look.Counts():
@@ -333,6 +331,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	p.repeats = l.rule.Repeat > 0
 
 	//planted:damaged-calms if false
+	//planted:damaged-condition-ends if v.damaged && !p.breaching && v.excluded == nil
 	if v.damaged && !p.breaching { // it may alert, and never calms
 		p.moot = true
 		p.open = p.was.Phase == rules.Open
