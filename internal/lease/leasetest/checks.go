@@ -147,7 +147,7 @@ func checkSkewedService(t tester, s *suite) {
 		by := ahead[i%2]
 		w := s.wire()
 		w.Skew(by, 0)
-		holder, other := s.store(t), via(t, w)
+		holder, other := s.store(t), opened(t, w.Open)
 
 		time.Sleep(time.Until(second.Add(time.Duration(i/2) * 100 * time.Millisecond)))
 		start := time.Now()

@@ -70,7 +70,7 @@ type attempt struct {
 func (s *suite) attempt(t tester, clean lease.Store, key string, f Fault, at int) attempt {
 	t.Helper()
 	w := s.wire()
-	return attempt{s, clean, via(t, w), w, key, f, at}
+	return attempt{s, clean, opened(t, w.Open), w, key, f, at}
 }
 
 // try runs call with the fault, and says whether it is known to have done its work.
@@ -208,7 +208,7 @@ func checkLateDuplicates(t tester, s *suite) {
 		}
 
 		w := s.wire()
-		store := via(t, w)
+		store := opened(t, w.Open)
 		l := acquire(t, store, key, "claim", s.short)
 		l = extend(t, store, l, "window", long)
 		if n := repeat(t, w); n < 2 {
@@ -234,7 +234,7 @@ func checkLocalClock(t tester, s *suite) {
 	skewed := func(by time.Duration) lease.Store {
 		w := s.wire()
 		w.Skew(-by, -by) // to a caller whose clock is fast, the service's looks slow
-		return via(t, w)
+		return opened(t, w.Open)
 	}
 	fast, slow := skewed(time.Hour), skewed(-time.Hour)
 	sideBySide(2, func(i int) {

@@ -258,12 +258,7 @@ func (s *suite) wire() Wire {
 	return &httpWire{next: s.Transport, open: s.Open, skew: s.Skew}
 }
 
-// via returns one more store, behind w.
-func via(t tester, w Wire) lease.Store {
-	t.Helper()
-	return opened(t, w.Open)
-}
-
+// opened returns the store that open opens.
 func opened(t tester, open func() (lease.Store, error)) lease.Store {
 	t.Helper()
 	store, err := open()
