@@ -101,12 +101,10 @@ func (r *receiver) look(now time.Duration) {
 		s.due += now - max(s.since, s.looked)
 	}
 
-	s.waits = !r.store.probed() && (r.trying > 0 || r.wants())
+	wants := r.first(ready) != nil || r.first(awaitsReceiver) != nil
+	s.waits = !r.store.probed() && (r.trying > 0 || wants)
 	s.looked, s.refuses = now, r.pace.Stuck()
 }
-
-// wants reports whether a delivery waits for its turn, or to be tried again in it.
-func (r *receiver) wants() bool { return r.first(ready) != nil || r.first(awaitsReceiver) != nil }
 
 // startLetter starts an attempt about the next dead letter, if one is due and one more may be written.
 func (r *receiver) startLetter(now time.Duration) bool {

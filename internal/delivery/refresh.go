@@ -169,7 +169,7 @@ func (d *delivery) lastTaken(ctx context.Context) (notify.Alert, bool) {
 	return a, true
 }
 
-// reserve waits until a message may go and nothing else wants to, and takes its place. It returns when that was. An error
+// reserve waits until a message may go and nothing else would, and takes its place. It returns when that was. An error
 // says that it is of no use to wait.
 func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error) {
 	for {
@@ -177,7 +177,7 @@ func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error)
 		now, isFree := r.dispatcher.now(), false
 		if o, down := r.outage(); down || r.probed() {
 			err = cmp.Or(o.last, errDown)
-		} else if r.messages < r.pace.Places(r.places) && r.pace.Next() <= now && !r.wants() {
+		} else if r.messages < r.pace.Places(r.places) && r.pace.Next() <= now && r.next(now) == nil {
 			isFree = true
 			r.messages++
 			r.pace.Begin(now)

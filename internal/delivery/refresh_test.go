@@ -103,6 +103,32 @@ func TestOpenAlarmsAgain(t *testing.T) {
 	})
 }
 
+// An alert that its receiver does not take, while it takes others, does not keep what is open from being posted again.
+func TestOpenAlarmsBesideOneThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{limits: forgets}
+		r.set(func(_ context.Context, a notify.Alert) error {
+			if a.Device == "poison" {
+				return errBusy
+			}
+			return nil
+		})
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.open("oven")
+		pass(time.Second)
+		p.open("poison")
+		pass(time.Second)
+		p.open("kiln")
+		pass(time.Second)
+		p.post(nil, "oven", "kiln")
+		if got := r.posted(); got != "kiln oven" {
+			t.Errorf("posted again: %q", got)
+		}
+	})
+}
+
 // While an alarm is being posted again, what becomes due about it waits, also if it is not known whether the post came.
 func TestRecoveryWhileItIsPostedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
