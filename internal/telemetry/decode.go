@@ -3,6 +3,8 @@ package telemetry
 import (
 	"bytes"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 )
 
@@ -181,7 +183,14 @@ func (d *Decoder) add(i int, f Field) error {
 
 	to := &d.fields[i]
 	to.field = f
-	to.words = parseWords(f.Words)
+	for _, text := range f.Words {
+		number, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			number = math.NaN()
+		}
+		to.words = append(to.words, word{text: []byte(text), number: number})
+	}
+
 	to.written = bytes.TrimSpace([]byte(f.Unit))
 	to.unit = plainUnit(to.written)
 	d.grouped = d.grouped || f.Group != 0

@@ -72,6 +72,8 @@ var measured = []struct {
 	{"a property", "r", "t", names("line"), "", "", `{"r":[{"t":1},{"t":2,"line":"own"}]}`, "line 4=1, own=2"},
 	{"a property is no reading of a measurement", "r", "temperature", nil, "", "", `{"r":[{"t":1}]}`, "=missing"},
 	{"a property by its own name", "r", "t", names("$property.line"), "", "", `{"line":"x","r":[{"t":1,"line":"own"}]}`, "line 4=1"},
+	{"a property by its own name, and one around", "r", "t", names("$property.line,s"), "", "", `{"s":"gw","r":[{"t":1},{"t":2,"s":"own"}]}`, "line 4=1, line 4=2"},
+	{"a property by its own name, after one around", "r", "t", names("s,$property.line"), "", "", `{"s":"gw","r":[{"t":1}]}`, "gw=1"},
 	{"the hub's names", "r", "t", names("$module", "$component", "$device"), "", "", `{"r":[{"t":1,"$module":"x"}]}`, "furnace/probe/gw-12=1"},
 	{"of a name twice the last", "r", "t", names("s"), "", "", `{"r":[{"t":1,"s":"a","s":"b"}]}`, "b=1"},
 	{"of a field twice the worst", "r", "t", names("s"), "", "", `{"r":[{"t":2,"t":1,"s":"a"}]}`, "a=2"},

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,18 +38,6 @@ type path struct {
 type word struct {
 	text   []byte
 	number float64 // NaN if it is none
-}
-
-func parseWords(texts []string) (words []word) {
-	for _, text := range texts {
-		w := word{text: []byte(text), number: math.NaN()}
-		if f, err := strconv.ParseFloat(text, 64); err == nil {
-			w.number = f
-		}
-		words = append(words, w)
-	}
-
-	return words
 }
 
 // reading returns what p's field makes of v, a JSON value that is neither an object nor an array. number
