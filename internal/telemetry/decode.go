@@ -166,62 +166,53 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 
 	d := &Decoder{fields: make([]decoded, len(fields))}
 	for i, f := range fields {
-		if err := d.add(i, f); err != nil {
+		paths, err := parsePaths(f.Paths)
+		if err != nil {
 			return nil, err
+		}
+
+		to := &d.fields[i]
+		to.field = f
+		to.written = bytes.TrimSpace([]byte(f.Unit))
+		to.unit = plainUnit(to.written)
+		for _, text := range f.Words {
+			number, err := strconv.ParseFloat(text, 64)
+			if err != nil {
+				number = math.NaN()
+			}
+			to.words = append(to.words, word{text: []byte(text), number: number})
+		}
+
+		d.grouped = d.grouped || f.Group != 0
+		if !f.Condition {
+			d.missing = ReasonMissing
+		}
+		for len(d.flags) <= f.Group {
+			d.flags = append(d.flags, nil)
+		}
+		if f.Flag {
+			d.flags[f.Group] = append(d.flags[f.Group], i)
+		}
+
+		for j := range paths {
+			p := &paths[j]
+			p.index = uint16(i)
+			p.rank = uint8(j)
+			p.of = to
+			if p.given != notGiven {
+				to.given = append(to.given, *p)
+				continue
+			}
+
+			to.names = append(to.names, *p)
+			d.start = append(d.start, cursor{path: p})
+			if f.Condition {
+				d.around = append(d.around, cursor{path: p})
+			}
 		}
 	}
 
 	return d, nil
-}
-
-// add adds the field with an index.
-func (d *Decoder) add(i int, f Field) error {
-	paths, err := parsePaths(f.Paths)
-	if err != nil {
-		return err
-	}
-
-	to := &d.fields[i]
-	to.field = f
-	for _, text := range f.Words {
-		number, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			number = math.NaN()
-		}
-		to.words = append(to.words, word{text: []byte(text), number: number})
-	}
-
-	to.written = bytes.TrimSpace([]byte(f.Unit))
-	to.unit = plainUnit(to.written)
-	d.grouped = d.grouped || f.Group != 0
-	if !f.Condition {
-		d.missing = ReasonMissing
-	}
-	for len(d.flags) <= f.Group {
-		d.flags = append(d.flags, nil)
-	}
-	if f.Flag {
-		d.flags[f.Group] = append(d.flags[f.Group], i)
-	}
-
-	for j := range paths {
-		p := &paths[j]
-		p.index = uint16(i)
-		p.rank = uint8(j)
-		p.of = to
-		if p.given != notGiven {
-			to.given = append(to.given, *p)
-			continue
-		}
-
-		to.names = append(to.names, *p)
-		d.start = append(d.start, cursor{path: p})
-		if f.Condition {
-			d.around = append(d.around, cursor{path: p})
-		}
-	}
-
-	return nil
 }
 
 // reason returns what Measurements.Read does for what was found, in which it marks readings that flags say are not valid.
