@@ -42,21 +42,18 @@ func (h *Hub) Reset() {
 // Detach closes the links of all who read the partition, or any partition if it is
 // "", with the error amqp:link:detach-forced. It returns how many there were.
 func (h *Hub) Detach(partition string) int {
-	links := h.readers(partition)
-	for _, l := range links {
-		l.partition.leave(l)
-		l.conn.detach(l, problem("amqp:link:detach-forced", "The link was closed by the service."))
-	}
-
-	return len(links)
+	return h.detach(partition, problem("amqp:link:detach-forced", "The link was closed by the service."))
 }
 
 // DetachWithoutError is Detach without an error, as the service does after hours.
-func (h *Hub) DetachWithoutError(partition string) int {
+func (h *Hub) DetachWithoutError(partition string) int { return h.detach(partition, nil) }
+
+// detach closes the links of all who read the partition, or any partition if it is "", and says why.
+func (h *Hub) detach(partition string, cause *frames.Error) int {
 	links := h.readers(partition)
 	for _, l := range links {
 		l.partition.leave(l)
-		l.conn.detach(l, nil)
+		l.conn.detach(l, cause)
 	}
 
 	return len(links)
@@ -98,10 +95,7 @@ func (h *Hub) DropClaims(n int) { h.faults.set(nodeCBS, refusals{n: n}) }
 // ExpireClaims ends all claims, as if nobody had renewed them, and closes the links that they were for.
 func (h *Hub) ExpireClaims() {
 	h.faults.expiries.Add(1)
-	for _, l := range h.readers("") {
-		l.partition.leave(l)
-		l.conn.detach(l, problem("amqp:unauthorized-access", "ExpiredToken: The token is expired."))
-	}
+	h.detach("", problem("amqp:unauthorized-access", "ExpiredToken: The token is expired."))
 }
 
 // Expire drops all events of a partition, as retention does. Its last sequence number, offset and time stay.

@@ -188,7 +188,10 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		answer.SenderSettleMode, answer.ReceiverSettleMode = a.SenderSettleMode, a.ReceiverSettleMode
 	}
 	if answer.Source != nil {
-		answer.Source.Filter = l.filter()
+		answer.Source.Filter = nil // but that which is in place
+		if l.selector != "" {
+			answer.Source.Filter = frames.Map{selectorFilter: frames.Described{Descriptor: selectorDescriptor, Value: l.selector}}
+		}
 	}
 
 	c.send(s, answer)
@@ -209,14 +212,6 @@ const (
 	metricsCapability  frames.Symbol = "com.microsoft:enable-receiver-runtime-metric"
 	geoCapability      frames.Symbol = "com.microsoft:georeplication"
 )
-
-// filter returns the filter in place.
-func (l *link) filter() frames.Map {
-	if l.selector == "" {
-		return nil
-	}
-	return frames.Map{selectorFilter: frames.Described{Descriptor: selectorDescriptor, Value: l.selector}}
-}
 
 // attachSending prepares a link on which the hub sends.
 func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
@@ -240,17 +235,18 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return nil
 	}
 
-	group, partition, ok := c.readPath(path)
-	if !ok {
+	part := strings.Split(path, "/") // HUB/consumergroups/GROUP/partitions/N
+	isOfHub := part[0] == strings.ToLower(c.hub.config.Hub)
+	if !isOfHub || len(part) != 5 || part[1] != "consumergroups" || part[3] != "partitions" {
 		return notFound(a.Source.Address)
 	}
 
-	p := c.hub.byID(partition)
+	p := c.hub.byID(part[4])
 	if p == nil {
-		return c.noPartition(partition)
+		return c.noPartition(part[4])
 	}
 
-	l.group = group
+	l.group = part[2]
 	l.receiver, _ = a.Properties["com.microsoft:receiver-name"].(string)
 	if epoch, ok := a.Properties["com.microsoft:epoch"].(int64); ok {
 		l.epoch = &epoch
@@ -279,36 +275,17 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	l.partition = p
 	victims, refused := p.admit(l)
 	for _, v := range victims {
-		v.conn.detach(v, stolenBy(l, v))
+		v.conn.detach(v, problem(
+			condStolen,
+			"New receiver '%s' with higher epoch of '%d' is created hence current receiver '%s' is getting disconnected. If "+
+				"you are recreating the receiver, make sure a higher epoch is used.",
+			l.receiver,
+			*l.epoch,
+			v.receiver,
+		))
 	}
 
 	return refused
-}
-
-// readPath returns the consumer group and the partition that a path names, which clients read from.
-func (c *conn) readPath(path string) (group, partition string, ok bool) {
-	part := strings.Split(path, "/")
-	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) {
-		return "", "", false
-	}
-
-	if part[1] != "consumergroups" || part[3] != "partitions" {
-		return "", "", false
-	}
-
-	return part[2], part[4], true
-}
-
-// stolenBy says that l has taken the place of v.
-func stolenBy(l, v *link) *frames.Error {
-	return problem(
-		condStolen,
-		"New receiver '%s' with higher epoch of '%d' is created hence current receiver '%s' is getting disconnected. If "+
-			"you are recreating the receiver, make sure a higher epoch is used.",
-		l.receiver,
-		*l.epoch,
-		v.receiver,
-	)
 }
 
 // attachReceiving prepares a link on which the client sends.
@@ -361,23 +338,16 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 func (c *conn) authorize(address string) (path string, refused *frames.Error) {
 	path = pathOf(address)
 	redirects := c.hub.config.RedirectTo != "" && strings.HasPrefix(path, "messages/events")
-	if redirects && c.trusted {
+	switch {
+	case redirects && c.trusted:
 		return "", c.redirect()
-	}
-
-	if redirects {
+	case redirects:
 		return "", unauthorized(address)
-	}
-
-	if c.trusted || isNode(path) {
+	case c.trusted, isNode(path), c.hasClaim(path):
 		return path, nil
 	}
 
-	if !c.hasClaim(path) {
-		return "", unauthorized(address)
-	}
-
-	return path, nil
+	return "", unauthorized(address)
 }
 
 // isNode reports whether a path is that of a node with which clients exchange requests and answers.

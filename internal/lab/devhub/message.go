@@ -84,6 +84,10 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		}
 	}
 
+	a[annotationSequence] = pub.Sequence
+	a[annotationOffset] = pub.Offset
+	a[annotationEnqueued] = pub.Enqueued
+
 	msg := &amqp.Message{
 		Annotations: a,
 		Properties: &amqp.MessageProperties{
@@ -103,18 +107,6 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		msg.Data = [][]byte{m.Body}
 	}
 
-	return encode(msg, pub)
-}
-
-// encode returns the encoding of msg with the annotations that tell its place.
-func encode(msg *amqp.Message, pub Published) ([]byte, error) {
-	if msg.Annotations == nil {
-		msg.Annotations = amqp.Annotations{}
-	}
-
-	msg.Annotations[annotationSequence] = pub.Sequence
-	msg.Annotations[annotationOffset] = pub.Offset
-	msg.Annotations[annotationEnqueued] = pub.Enqueued
 	b, err := msg.MarshalBinary()
 	if err != nil {
 		return nil, fmt.Errorf("encoding a message: %w", err)

@@ -52,18 +52,10 @@ func Read(r io.Reader, limit uint32) (Frame, error) {
 
 	b := make([]byte, size-headerSize)
 	if _, err := io.ReadFull(r, b); err != nil {
-		return Frame{}, unexpected(err)
+		return Frame{}, fmt.Errorf("frame of %d bytes is cut short: %w", size, err)
 	}
 
 	return Frame{Type(h[5]), binary.BigEndian.Uint16(h[6:]), b[offset-headerSize:]}, nil
-}
-
-// unexpected marks an end of input in the middle of something.
-func unexpected(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }
 
 // Append appends a frame that carries p.

@@ -375,21 +375,7 @@ func appendValue(b []byte, v any) []byte {
 		}
 
 		return endCompound(b, start, len(v))
-	}
 
-	return appendFixed(b, v)
-}
-
-// appendText appends bytes after their length.
-func appendText[T string | Symbol | []byte](b []byte, text T) []byte {
-	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
-
-	return append(b, text...)
-}
-
-// appendFixed appends a value of a fixed size.
-func appendFixed(b []byte, v any) []byte {
-	switch v := v.(type) {
 	case bool:
 		if v {
 			return append(b, amqpvalue.True)
@@ -419,6 +405,13 @@ func appendFixed(b []byte, v any) []byte {
 	}
 
 	panic(fmt.Sprintf("frames: cannot encode a %T", v))
+}
+
+// appendText appends bytes after their length.
+func appendText[T string | Symbol | []byte](b []byte, text T) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
+
+	return append(b, text...)
 }
 
 // appendList appends a list with its descriptor.
