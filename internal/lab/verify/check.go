@@ -37,13 +37,27 @@ func (l *Log) Check(rules Rules) Report {
 
 	ids := map[message]alarm{}
 	for s := range l.streams(rules, events) {
-		j := newJudge(&report, s, l.rule(s.rule))
+		by := l.rule(s.rule)
+		j := &judge{
+			Report:    &report,
+			stream:    s,
+			by:        by,
+			window:    cmp.Or(by.Window, rules.Window),
+			bound:     rules.Bound,
+			early:     cmp.Or(rules.Early, rules.Bound),
+			known:     l.rules != nil,
+			events:    events[s.alarm],
+			fleets:    fleets,
+			settledAt: l.settledAt,
+			muted:     l.mutedSilence,
+			alerts:    map[string]bool{},
+		}
 
-		j.fleets = fleets
-		j.settledAt = l.settledAt
-		j.muted = l.mutedSilence
-		j.events = events[s.alarm]
-		j.known = l.rules != nil
+		if by.silence() {
+			j.bound += rules.Proof
+			j.early += rules.Proof
+		}
+
 		j.check(l.deliveries[s])
 		if rules.Distinct {
 			j.distinct(l.deliveries[s], ids)
@@ -113,18 +127,13 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 		}
 	}
 
-	l.merge(all)
-
-	return all
-}
-
-// merge has the events of devices that share their alerts in the order of their time.
-func (l *Log) merge(all map[alarm][]event) {
 	for a, events := range all {
-		if l.rule(a.rule).Per != "" {
+		if l.rule(a.rule).Per != "" { // devices share their alerts
 			slices.SortStableFunc(events, func(x, y event) int { return x.At.Compare(y.At) })
 		}
 	}
+
+	return all
 }
 
 // streams yields, in order, the streams that each receiver got or should have got.
@@ -134,7 +143,16 @@ func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 		all[s] = true
 	}
 
-	for receiver := range l.receivers(rules) {
+	receivers := slices.Clone(rules.Receivers) // those that must get alerts, or got something
+	for s := range l.deliveries {
+		receivers = append(receivers, s.receiver)
+	}
+
+	if len(receivers) == 0 { // there should have been one
+		receivers = []string{""}
+	}
+
+	for _, receiver := range slices.Compact(slices.Sorted(slices.Values(receivers))) {
 		for a := range events {
 			all[stream{receiver, a}] = true
 		}
@@ -149,22 +167,4 @@ func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 			cmp.Compare(a.level, b.level),
 		)
 	}))
-}
-
-// receivers returns those that got something or must get alerts: there should have been one.
-func (l *Log) receivers(rules Rules) map[string]bool {
-	all := make(map[string]bool)
-	for _, name := range rules.Receivers {
-		all[name] = true
-	}
-
-	for s := range l.deliveries {
-		all[s.receiver] = true
-	}
-
-	if len(all) == 0 {
-		all[""] = true
-	}
-
-	return all
 }

@@ -34,25 +34,6 @@ type judge struct {
 	alerts   map[string]bool
 }
 
-func newJudge(r *Report, s stream, by *Rule) *judge {
-	j := &judge{
-		Report: r,
-		stream: s,
-		by:     by,
-		window: cmp.Or(by.Window, r.Rules.Window),
-		bound:  r.Rules.Bound,
-		early:  cmp.Or(r.Rules.Early, r.Rules.Bound),
-		alerts: make(map[string]bool),
-	}
-
-	if by.silence() {
-		j.bound += r.Rules.Proof
-		j.early += r.Rules.Proof
-	}
-
-	return j
-}
-
 // check adds to the report what is wrong with the deliveries of the stream, and how many there are of each kind.
 func (j *judge) check(deliveries []Delivery) {
 	slices.SortFunc(deliveries, inOrder)
@@ -160,11 +141,7 @@ func (j *judge) toldOf(i int, saying func(Delivery) bool) bool {
 
 // opened returns the event that opened the alarm that is open at event i.
 func (j *judge) opened(i int) int {
-	for i > 0 {
-		if j.events[i].opens {
-			break
-		}
-
+	for i > 0 && !j.events[i].opens {
 		i--
 	}
 
@@ -356,27 +333,18 @@ func (j *judge) eventsOf(d Delivery) (first, last int) {
 // at the readings that the rule says.
 func (j *judge) about(deliveries []Delivery) {
 	for _, d := range deliveries {
-		switch d.Partition {
-		case "", HTTP:
+		if d.Partition == "" || d.Partition == HTTP {
 			continue // its reading is not known
 		}
 
-		if d.Recovery {
-			j.aboutEnd(d)
-		} else {
-			j.aboutReading(d)
+		switch i := j.event(d); {
+		case d.Recovery:
+			j.aboutEnd(d, i)
+		case i < 0, !j.events[i].mayAlert:
+			j.wrong(d, "its reading needs no alert")
+		case d.Sequence < d.Settled:
+			j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)
 		}
-	}
-}
-
-// aboutReading checks one alert.
-func (j *judge) aboutReading(d Delivery) {
-	i := j.event(d)
-	switch {
-	case i < 0, !j.events[i].mayAlert:
-		j.wrong(d, "its reading needs no alert")
-	case d.Sequence < d.Settled:
-		j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)
 	}
 }
 
@@ -443,49 +411,35 @@ func (j *judge) onceEach() {
 	}
 }
 
-// aboutEnd checks one recovery.
-func (j *judge) aboutEnd(d Delivery) {
-	i := j.event(d)
+// aboutEnd checks one recovery, of event i.
+func (j *judge) aboutEnd(d Delivery, i int) {
 	if i < 0 || !j.events[i].clears {
 		j.wrong(d, "its reading ended no alarm")
 		return
 	}
 
 	excluded := j.events[i].excluded
+	reopened := func(known func(event) bool) bool {
+		return slices.ContainsFunc(j.events[i+1:], func(e event) bool { return e.needsAlert && known(e) })
+	}
+	inCalm := func(e event) bool { // so long before d came, in calm, that the sender must have known it
+		return j.Rules.Calm != nil && d.At.Sub(e.At) > atOnce && j.Rules.Calm(e.At, d.At)
+	}
 
 	switch {
 	case !j.by.Resolved:
 		j.wrong(d, "the rule sends none")
 	case d.Excluded != excluded:
 		j.wrong(d, "a condition excludes its reading: %v, and it says: %v", excluded, d.Excluded)
-	case j.reopenedBefore(i, d):
+	case reopened(inCalm):
 		j.wrong(d, "the alarm had opened again, and nothing kept anybody from noticing")
-	case j.reopened(i, d.Settled):
+	case reopened(func(e event) bool { return e.Sequence < d.Settled }):
 		j.wrong(d, "the alarm had opened again, and all before %d had been settled long before", d.Settled)
 	}
 }
 
 // atOnce is the most that what is due, or not any more, takes while nothing is wrong.
 const atOnce = time.Second
-
-// reopenedBefore reports whether an event after event i, of which the recovery d is, needed an alert, and so long before
-// d came, in calm, that the sender must have known it.
-func (j *judge) reopenedBefore(i int, d Delivery) bool {
-	if j.Rules.Calm == nil {
-		return false
-	}
-
-	return slices.ContainsFunc(j.events[i+1:], func(e event) bool {
-		return e.needsAlert && d.At.Sub(e.At) > atOnce && j.Rules.Calm(e.At, d.At)
-	})
-}
-
-// reopened reports whether an event after event i needed an alert, and was settled.
-func (j *judge) reopened(i int, settled int64) bool {
-	return slices.ContainsFunc(j.events[i+1:], func(e event) bool {
-		return e.needsAlert && e.Sequence < settled
-	})
-}
 
 // order checks that no recovery is kept without an alert since the last one, unless it is a repetition, or the fate
 // of an alert is not known.
@@ -496,21 +450,13 @@ func (j *judge) order() {
 
 	var last Delivery
 	for _, d := range j.kept {
-		if d.Recovery && !d.mayFollow(last) {
+		follows := !last.At.IsZero() && (!last.Recovery || last.ID == d.ID) // an alert, or itself
+		if d.Recovery && !follows {
 			j.wrong(d, "there was no alert before it")
 		}
 
 		last = d
 	}
-}
-
-// mayFollow reports whether a recovery may be kept after the last message, zero if there is none: an alert, or itself.
-func (d Delivery) mayFollow(last Delivery) bool {
-	if last.At.IsZero() {
-		return false
-	}
-
-	return !last.Recovery || last.ID == d.ID
 }
 
 // last checks that the last message that the receiver got is true: whenever an alarm has ended, until it opens again,
@@ -532,11 +478,7 @@ func (j *judge) last() {
 		return
 	}
 
-	j.stillOpen(j.events[open])
-}
-
-// stillOpen checks the last message about an alarm that is open at the end, and needs an alert since an event.
-func (j *judge) stillOpen(since event) {
+	since := j.events[open]
 	last := before(j.kept, time.Time{})
 	saysOpen := !last.At.IsZero() && !last.Recovery
 	if saysOpen || j.isEarly(later(since.At, last.At)) {

@@ -41,19 +41,12 @@ func (m *memory) take(d Delivery) fate {
 		return repeated
 	}
 
-	m.ids[d.ID] = m.idUntil(d)
-
-	return kept
-}
-
-// idUntil returns until when the id of something that is kept is remembered: that of a recovery as long as its token.
-func (m *memory) idUntil(d Delivery) time.Time {
-	until := d.At.Add(m.window)
-	if d.Recovery {
-		until = later(until, d.Until)
+	m.ids[d.ID] = d.At.Add(m.window)
+	if d.Recovery { // whose id is remembered as long as its token
+		m.ids[d.ID] = later(m.ids[d.ID], d.Until)
 	}
 
-	return until
+	return kept
 }
 
 // counts reports whether a window began with an alert that was kept: there is one, and it came while somebody could
@@ -71,7 +64,12 @@ func (j *judge) receive(deliveries []Delivery) {
 	m := memory{window: j.window, ids: make(map[string]time.Time)}
 	for _, d := range deliveries {
 		if d.Refused {
-			j.refuse(d)
+			j.Refused++
+			j.refused = append(j.refused, d)
+			if !d.Recovery {
+				j.alerted++ // its reading has a dead letter instead of an alert
+			}
+
 			continue
 		}
 
@@ -85,15 +83,6 @@ func (j *judge) receive(deliveries []Delivery) {
 		} else {
 			j.Dropped++
 		}
-	}
-}
-
-// refuse adds d to what became dead letters. Its reading has that instead of an alert.
-func (j *judge) refuse(d Delivery) {
-	j.Refused++
-	j.refused = append(j.refused, d)
-	if !d.Recovery {
-		j.alerted++
 	}
 }
 

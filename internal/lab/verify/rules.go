@@ -61,23 +61,13 @@ func (rule *Rule) silence() bool { return rule.Silent > 0 }
 
 // stateful reports whether alarms of the rule follow from more than one reading.
 func (rule *Rule) stateful() bool {
-	if rule.Resolved {
+	if rule.Resolved || max(rule.Repeat, rule.ClearFor) > 0 {
 		return true
 	}
 
-	if max(rule.Repeat, rule.ClearFor) > 0 {
-		return true
-	}
-
-	return slices.ContainsFunc(rule.Levels, Level.stateful)
-}
-
-// stateful reports whether an alarm of the level begins or ends after the reading that reached the limit.
-func (level Level) stateful() bool {
-	waits := level.For > 0
-	lasts := level.Clear != level.Limit
-
-	return waits || lasts
+	return slices.ContainsFunc(rule.Levels, func(level Level) bool {
+		return level.For > 0 || level.Clear != level.Limit // it waits, or lasts
+	})
 }
 
 // A regard is how a rule about limits looks at a message.
@@ -197,14 +187,11 @@ func sum(a, b float64) float64 {
 // parse returns the number that a text is. IoT Hub makes a text of a number, and leaves "$twin.…" where the twin has
 // no such number.
 func parse(text string) (number float64, ok bool) {
-	if text == "" {
+	if text == "" { // as nearly always: an error takes memory
 		return 0, false
 	}
 
 	number, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(number) {
-		return number, false
-	}
 
-	return number, !math.IsInf(number, 0)
+	return number, err == nil && !math.IsNaN(number) && !math.IsInf(number, 0)
 }

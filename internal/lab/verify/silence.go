@@ -54,23 +54,16 @@ func (l *Log) hear(rule *Rule, r Reading) {
 		t.expected = says == expected
 	}
 
-	isQuiet := r.Properties[rule.Quiet] != ""
-	if isQuiet || !t.expected {
+	if r.Properties[rule.Quiet] != "" || !t.expected {
 		t.allowed = true
 	}
 
-	t.hear(r.At, rule.Silent/thinned)
-}
-
-// hear notes when the device was heard. What is between two times that are close is left out.
-func (t *silenceTrack) hear(at time.Time, close time.Duration) {
 	n := len(t.times)
-	isCrowded := n > 1 && at.Sub(t.times[n-2]) < close
-	if isCrowded {
+	if n > 1 && r.At.Sub(t.times[n-2]) < rule.Silent/thinned { // what is between two times that are close is left out
 		t.times = t.times[:n-1]
 	}
 
-	t.times = append(t.times, at)
+	t.times = append(t.times, r.At)
 }
 
 // fallsSilent returns the silence that begins if nothing comes after the device was heard, at its deadline. A quiet
@@ -152,11 +145,7 @@ func (j *judge) silentEvent(d Delivery) int {
 		found = j.endAt(d.Sequence)
 	}
 
-	if found < 0 {
-		return -1
-	}
-
-	if j.events[found].Partition != d.Partition {
+	if found < 0 || j.events[found].Partition != d.Partition {
 		return -1
 	}
 
@@ -263,33 +252,23 @@ func (j *judge) aboutHeard(d Delivery) {
 // aboutFallen checks one alert about a device of the partition f of a hub.
 func (j *judge) aboutFallen(d Delivery, hub, f *fleet) {
 	i := j.event(d)
+	// As its id says: devices have all of the time from a new log on, although the hub had had nothing for longer.
+	beginsLog := strings.Contains(d.ID, "/-1/")
+
 	switch {
 	case !j.Rules.cover(d.Deadline): // the records have ended, and with them all devices
 	case hub.isMany() && hub.isQuiet(d.Deadline, d.At):
 		j.wrong(d, "nothing came to the hub from anybody: that is one silence")
-	case f.isMany() && !d.beginsLog() && f.missed(hub, d.Deadline):
+	case f.isMany() && !beginsLog && f.missed(hub, d.Deadline):
 		j.wrong(d, "nothing at all of the partition had come for %v: then every device has that time again", j.by.Silent)
 	case j.muted(j.rule, d):
 		j.wrong(d, "people have muted it since before its deadline")
 	case i < 0:
 		j.wrong(d, "the device was heard within %v before %s", j.by.Silent, clock(d.Deadline))
-	case !hub.isMany():
-		j.aboutLastHeard(d, j.events[i])
+	case hub.isMany(), d.Deadline.Sub(j.events[i].At) > rounding: // the deadline may have begun anew, or has
+	case d.Sequence != j.events[i].Sequence:
+		j.wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
 	}
-}
-
-// beginsLog reports whether the time of the silence d began with a new log, as its id says: devices have all of it from
-// then on, although the hub had had nothing for longer.
-func (d *Delivery) beginsLog() bool { return strings.Contains(d.ID, "/-1/") }
-
-// aboutLastHeard checks by which message the device was last heard, unless the deadline of the silence began anew.
-func (j *judge) aboutLastHeard(d Delivery, begun event) {
-	beganAnew := d.Deadline.Sub(begun.At) > rounding
-	if beganAnew || d.Sequence == begun.Sequence {
-		return
-	}
-
-	j.wrong(d, "the device was last heard by sequence %d", begun.Sequence)
 }
 
 // aboutLateSilence checks that no silence was sent long after the device was heard again, nor again long after it was

@@ -143,14 +143,13 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	}
 
 	t := l.track(a)
-	step := func() { t.step(rule, level, r, v) }
-	late := rule.stateful() && t.outdates(r)
-	isCalm := rule.stateful() && r.Damaged && !v.breaching // which nobody believes
-	if late || isCalm {
-		step = func() {} // it changes nothing
-	}
-
-	e := t.change(r, step)
+	// it is late, or damaged and calm, which nobody believes: it changes nothing, and says nothing
+	isVoid := rule.stateful() && (t.outdates(r) || r.Damaged && !v.breaching)
+	e := t.change(r, func() {
+		if !isVoid {
+			t.step(rule, level, r, v)
+		}
+	})
 
 	e.Over = v.breaching
 	e.shared = shared(r, rule.Per)
@@ -159,19 +158,14 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 		t.held = muted
 	}
 
-	reached := v.breaching && !late
-	held := t.held
-	if late || isCalm {
-		held = heardOf // it says nothing
-	}
-
-	if t.open && !above.open && (reached || held != heardOf) {
+	says := t.open && !above.open && !isVoid
+	if says && (v.breaching || t.held != heardOf) {
 		hush := l.hush(rule.Name, r)
 		if quiet(r, rule.Quiet) {
 			hush = muted
 		}
 
-		e.needsAlert = hush == heardOf && (reached || held == muted)
+		e.needsAlert = hush == heardOf && (v.breaching || t.held == muted)
 		e.mayAlert = hush != muted
 		if rule.stateful() {
 			t.held = hush
@@ -179,7 +173,7 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	}
 
 	// it may be sent again
-	e.mayAlert = e.mayAlert || rule.Repeat > 0 && t.open && !above.open && !late && !isCalm
+	e.mayAlert = e.mayAlert || says && rule.Repeat > 0
 
 	above.add(t.open, e.clears)
 	l.keep(a, t, e)
@@ -245,49 +239,35 @@ func (t *track) outdates(r Reading) bool {
 // step takes an alarm through a reading.
 func (t *track) step(rule *Rule, level *Level, r Reading, v verdict) {
 	now := r.moment()
-	if t.open {
-		t.mayEnd(rule.ClearFor, now, v.cleared)
-	} else {
-		t.mayOpen(level.For, now, v.breaching)
+	switch {
+	case t.open && !v.cleared:
+		t.cleared = moment{}
+
+	case t.open: // it ends so long after the first one beyond the clear, if all since then were
+		if t.cleared.hub.IsZero() {
+			t.cleared = now
+		}
+
+		if now.after(t.cleared) >= rule.ClearFor {
+			t.reset()
+		}
+
+	case !v.breaching:
+		t.reset()
+
+	default: // it opens so long after the first one that reached the limit, if all since then did
+		if !t.pending {
+			t.reset()
+			t.since = now
+		}
+
+		t.open = now.after(t.since) >= level.For
+		t.pending = !t.open
 	}
 
 	if now.device.After(t.newest) {
 		t.newest = now.device
 	}
-}
-
-// mayEnd ends an open alarm with a reading that is at least so long after the first one beyond the clear, if all
-// between them were.
-func (t *track) mayEnd(sustained time.Duration, now moment, cleared bool) {
-	switch {
-	case !cleared:
-		t.cleared = moment{}
-		return
-	case t.cleared.hub.IsZero():
-		t.cleared = now
-	}
-
-	if now.after(t.cleared) >= sustained {
-		t.reset()
-	}
-}
-
-// mayOpen opens an alarm with a reading that is at least so long after the first one that reached the limit, if all
-// between them did.
-func (t *track) mayOpen(sustained time.Duration, now moment, breaching bool) {
-	switch {
-	case !breaching:
-		t.reset()
-		return
-
-	case !t.pending:
-		t.reset()
-		t.pending = true
-		t.since = now
-	}
-
-	t.open = now.after(t.since) >= sustained
-	t.pending = !t.open
 }
 
 // reset makes an alarm normal.

@@ -137,7 +137,17 @@ func (l *Log) Published(r Reading) (over bool) {
 		l.readings++
 	}
 
-	over, quieted := l.take(r)
+	quieted := false
+	switch {
+	case l.rules != nil:
+		over, quieted = l.follow(r)
+
+	case r.Over:
+		over = true
+		t := l.track(alarm{device: r.Device})
+		t.events = append(t.events, event{Reading: r, needsAlert: true})
+	}
+
 	switch {
 	case over:
 		l.over++
@@ -146,22 +156,6 @@ func (l *Log) Published(r Reading) (over bool) {
 	}
 
 	return over
-}
-
-// take is follow, also without rules.
-func (l *Log) take(r Reading) (over, quieted bool) {
-	if l.rules != nil {
-		return l.follow(r)
-	}
-
-	if !r.Over {
-		return false, false
-	}
-
-	t := l.track(alarm{device: r.Device})
-	t.events = append(t.events, event{Reading: r, needsAlert: true})
-
-	return true, false
 }
 
 // A settlement is that all of a partition before a sequence number was settled at a time.
