@@ -44,10 +44,6 @@ type told struct {
 	over map[string]bool // the ids of alerts that a recovery followed
 }
 
-func newAlertmanager(w *World) *alertmanager {
-	return &alertmanager{world: w, restarted: time.Now(), known: map[string]time.Time{}, alarms: map[string]told{}}
-}
-
 // ServeHTTP takes alerts, as Alertmanager's API v2 does.
 func (m *alertmanager) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	now := m.world.now()
@@ -169,11 +165,6 @@ func (w *World) unposted() []string {
 // remembers reports whether an Alertmanager knows what is open since its last restart.
 func (l *life) remembers() bool {
 	return !l.plan.Forgets || !l.forgets.restarted.Before(l.end.Add(heals)) && len(l.forgets.unknown()) == 0
-}
-
-// forgetterURL returns what NOTIFY_URLS has of it: it gets what is about rules that no rollout changes, and that have recoveries.
-func forgetterURL() string {
-	return "name=" + forgetter + " rule=" + rules.DefaultName + "|" + silence + " alertmanager+http://" + inboxAddress(forgetterPlace)
 }
 
 // forget has a world with an Alertmanager, where nothing comes late. Devices go on to be hot, so that alarms are open

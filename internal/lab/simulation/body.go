@@ -50,18 +50,6 @@ type choking struct {
 	refusal
 }
 
-// newBody returns a replica in a place, which end stops. Nothing befalls it yet.
-func (w *World) newBody(name string, slot int, end context.CancelFunc) *body {
-	return &body{
-		world:    w,
-		name:     name,
-		slot:     slot,
-		end:      end,
-		done:     make(chan struct{}),
-		troubles: map[trouble]refusal{},
-	}
-}
-
 // dial connects the replica to a hub.
 func (b *body) dial(ctx context.Context, l *listener) (net.Conn, error) {
 	b.mu.Lock()

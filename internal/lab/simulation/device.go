@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -232,7 +233,16 @@ func (s *source) turn(now time.Time, m *sample, window time.Duration) {
 // tell adds what rules look at besides the reading, in a body or in properties.
 func (s *source) tell(m *sample, p Plan) {
 	if p.Kinds {
-		m.say(p.InBody, kind, s.kindOf())
+		if s.rng.IntN(12) == 0 { // it changes at times
+			s.chilled = !s.chilled
+		}
+
+		is := frozen
+		if s.chilled {
+			is = chilled
+		}
+
+		m.say(p.InBody, kind, is)
 	}
 
 	if p.Counts && s.rng.IntN(15) > 0 {
@@ -254,19 +264,6 @@ func (s *source) clock(at time.Time) time.Time {
 	return at.Add(s.Drifts).UTC().Truncate(time.Millisecond)
 }
 
-// kindOf returns of which kind the device is now: it changes at times.
-func (s *source) kindOf() string {
-	if s.rng.IntN(12) == 0 {
-		s.chilled = !s.chilled
-	}
-
-	if s.chilled {
-		return chilled
-	}
-
-	return frozen
-}
-
 // say adds a value to a message.
 func (m *sample) say(inBody bool, name string, value any) {
 	if inBody {
@@ -274,5 +271,5 @@ func (m *sample) say(inBody bool, name string, value any) {
 		return
 	}
 
-	m.properties[name] = text(value)
+	m.properties[name] = fmt.Sprint(value)
 }

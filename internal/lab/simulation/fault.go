@@ -14,14 +14,6 @@ const latency = 15 * time.Millisecond
 // slowest is the same while the service is slow. A claim, which asks twice, is granted in time mostly.
 const slowest = 1500 * time.Millisecond
 
-// pause waits as long as a request or an answer takes that takes so long at most.
-func (w *World) pause(longest time.Duration) {
-	w.mu.Lock()
-	d := time.Duration(w.rng.Int64N(int64(longest)))
-	w.mu.Unlock()
-	time.Sleep(d)
-}
-
 // chance is true once in n times.
 func (w *World) chance(n int) bool {
 	w.mu.Lock()
@@ -35,26 +27,6 @@ func (w *World) later(d time.Duration, do func()) {
 		time.Sleep(d)
 		do()
 	})
-}
-
-// due has a fault begin, or wait for its step.
-func (w *World) due(f Fault) {
-	if f.Step == "" {
-		w.begin(f, w.victim(f))
-		return
-	}
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	w.pending = append(w.pending, f)
-}
-
-// calm forgets the faults whose step has not come.
-func (w *World) calm() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.pending = nil
 }
 
 // victim returns the replica that a fault befalls, nil if there is none at present.
@@ -103,13 +75,17 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 
 // begin has a fault begin. b may be nil.
 func (w *World) begin(f Fault, b *body) {
-	if b == nil && f.befallsReplica() {
-		return
+	who := "world"
+	switch {
+	case b != nil:
+		who = b.name
+	case slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Slow, Half, Freeze}, f.Do):
+		return // it befalls a replica, and not what all of them use
 	}
 
 	now := time.Now()
 	until := now.Add(f.For)
-	w.say("FAULT", "%v of %s%s", f, b.nameOr("world"), f.moment())
+	w.say("FAULT", "%v of %s%s", f, who, f.moment())
 	w.mu.Lock()
 	w.faults++
 	if f.Do != Spoil { // replicas go on with what they have
@@ -151,14 +127,6 @@ func (w *World) begin(f Fault, b *body) {
 	}
 }
 
-// nameOr returns the name of a replica, or otherwise if b is nil.
-func (b *body) nameOr(otherwise string) string {
-	if b == nil {
-		return otherwise
-	}
-	return b.name
-}
-
 // moment says at which step f begins.
 func (f Fault) moment() string {
 	switch {
@@ -181,11 +149,6 @@ func (f Fault) delaysClaims() bool {
 	}
 
 	return false
-}
-
-// befallsReplica reports whether f befalls a replica, and not what all of them use.
-func (f Fault) befallsReplica() bool {
-	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Slow, Half, Freeze}, f.Do)
 }
 
 // replace ends a replica, and has another one start in its place.

@@ -177,23 +177,13 @@ func (w *World) number(a notify.Alert) int64 {
 		}
 
 		h, ok := g.read[p][a.Sequence]
-		if ok && h.mayBe(a) {
+		isInTime := ok && !h.at.After(a.Enqueued.Add(time.Millisecond))
+		if isInTime && (h.device == a.Device || a.Rule != silence) { // a silence is of who was heard there
 			return int64(n)*numbered + a.Sequence
 		}
 	}
 
 	return a.Sequence
-}
-
-// mayBe reports whether a message may be about what was heard: it came until the time that the message gives, and, of a
-// silence, from its device.
-func (h heard) mayBe(a notify.Alert) bool {
-	until := a.Enqueued.Add(time.Millisecond)
-	if h.at.After(until) {
-		return false
-	}
-
-	return h.device == a.Device || a.Rule != silence
 }
 
 // last returns the number of the last event of a device until a time.
@@ -284,33 +274,15 @@ func (w *World) doneWith(partition int) int64 {
 
 // allDone reports whether nobody has to read anything of the hub again.
 func (w *World) allDone() bool {
-	if !w.isNoticed() {
-		return false
-	}
-
+	isNoticed := !w.isReplaced() // somebody reads the present hub, and not the one before it
 	for p, read := range w.generation().read {
-		left := int64(len(read)) > w.doneWith(p)+1
-		if left {
+		isNoticed = isNoticed || w.settledAt(p) >= 0
+		if int64(len(read)) > w.doneWith(p)+1 {
 			return false
 		}
 	}
 
-	return true
-}
-
-// isNoticed reports whether somebody reads the present hub, and not the one before it.
-func (w *World) isNoticed() bool {
-	if len(w.generations) == 1 {
-		return true
-	}
-
-	for p := range w.plan.Partitions {
-		if w.settledAt(p) >= 0 {
-			return true
-		}
-	}
-
-	return false
+	return isNoticed
 }
 
 // expire has the hub drop what nobody will read again of a partition. If that is all, it drops besides what nobody has

@@ -52,7 +52,10 @@ func (p Plan) rules(rollouts int) rules.Set {
 		Mutes: rules.Mutes{{Property: quiet, Value: "true"}},
 	}
 	if p.Clocks {
-		set.Time = p.timeIn()
+		set.Time = takenAt
+		if p.Sensors != "" { // that of a measurement can only be in the body
+			set.Time = "body:" + takenAt
+		}
 	}
 
 	if p.Silent > 0 {
@@ -86,8 +89,16 @@ func (p Plan) rules(rollouts int) rules.Set {
 		set.Rules = append(set.Rules, r)
 	}
 
-	for _, m := range p.Mutes {
-		set.Mutes = append(set.Mutes, p.muted(m))
+	ofDay := func(n int) int {
+		at := p.minute(n)
+		return at.Hour()*60 + at.Minute()
+	}
+	for _, m := range p.Mutes { // every day
+		set.Mutes = append(set.Mutes, rules.Mute{
+			Device: m.Device,
+			Rule:   m.Rule,
+			Times:  &rules.Times{Days: rules.EveryDay, From: ofDay(m.From), To: ofDay(m.To), Zone: time.UTC},
+		})
 	}
 
 	if n := rollouts % 3; n > 0 {
@@ -103,19 +114,6 @@ var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // minute returns a minute by the services' clock.
 func (p Plan) minute(n int) time.Time {
 	return began.Add(p.Ahead).Truncate(time.Minute).Add(time.Duration(n) * time.Minute)
-}
-
-// muted returns m as rules have it: every day.
-func (p Plan) muted(m MuteTime) rules.Mute {
-	ofDay := func(n int) int {
-		at := p.minute(n)
-		return at.Hour()*60 + at.Minute()
-	}
-	return rules.Mute{
-		Device: m.Device,
-		Rule:   m.Rule,
-		Times:  &rules.Times{Days: rules.EveryDay, From: ofDay(m.From), To: ofDay(m.To), Zone: time.UTC},
-	}
 }
 
 // mutes tells the judge what is muted.
@@ -243,7 +241,9 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 	}
 
 	if p.Forgets {
-		urls = append(urls, forgetterURL())
+		// It gets what is about rules that no rollout changes, and that have recoveries.
+		about := " rule=" + rules.DefaultName + "|" + silence
+		urls = append(urls, "name="+forgetter+about+" alertmanager+http://"+inboxAddress(forgetterPlace))
 	}
 
 	set := p.rules(rollouts)

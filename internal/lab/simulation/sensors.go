@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -170,19 +171,10 @@ func (m *sample) readings(r verify.Reading, kind SensorKind) (all []verify.Readi
 func texts(fields map[string]any) map[string]string {
 	all := map[string]string{}
 	for name, value := range fields {
-		all[name] = text(value)
+		all[name] = fmt.Sprint(value)
 	}
 
 	return all
-}
-
-// timeIn returns where rules find the time of a message: that of a measurement can only be in the body.
-func (p Plan) timeIn() string {
-	if p.Sensors != "" {
-		return "body:" + takenAt
-	}
-
-	return takenAt
 }
 
 // tellApart has a rule know the sensors of devices, if they have any.

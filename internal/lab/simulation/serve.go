@@ -122,8 +122,9 @@ func (p *passage) pass() *httptest.ResponseRecorder {
 
 // travel takes as long as the request, or its answer, is on its way.
 func (p *passage) travel() {
-	if plan := p.world.plan; slices.Contains(plan.Crawls, p.service) {
-		time.Sleep(plan.CrawlsBy / 2)
+	w := p.world
+	if slices.Contains(w.plan.Crawls, p.service) {
+		time.Sleep(w.plan.CrawlsBy / 2)
 	}
 
 	longest := latency
@@ -131,7 +132,10 @@ func (p *passage) travel() {
 		longest = slowest
 	}
 
-	p.world.pause(longest)
+	w.mu.Lock()
+	takes := time.Duration(w.rng.Int64N(int64(longest)))
+	w.mu.Unlock()
+	time.Sleep(takes)
 }
 
 // took notes what the service has done, if the judge has to know of it.

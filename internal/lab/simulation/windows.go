@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/lab/verify"
 	"alertworker/internal/lease/caslease"
 	"alertworker/internal/notify"
 )
@@ -137,14 +136,4 @@ func (w *World) covered(c claim, a notify.Alert) time.Time {
 	}
 
 	return of.covers
-}
-
-// partition returns that of the event that a message is about. An alert that an operator has sent again is none about
-// the present, and no recovery follows it.
-func (c claim) partition(a notify.Alert) string {
-	if c.isOperator && !a.Resolved {
-		return verify.HTTP
-	}
-
-	return a.Partition
 }

@@ -258,7 +258,7 @@ func (w *World) open() error {
 	}
 
 	if w.plan.Forgets {
-		w.forgets = newAlertmanager(w)
+		w.forgets = &alertmanager{world: w, restarted: time.Now(), known: map[string]time.Time{}, alarms: map[string]told{}}
 		w.serve(door{at: inboxAddress(forgetterPlace), service: Receivers, name: forgetter, next: w.forgets})
 	}
 
@@ -301,11 +301,9 @@ func (w *World) start(slot int) {
 		return
 	}
 
-	w.born++
-	ctx, end := context.WithCancel(context.Background())
-	b := w.newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
-	w.bodies[b.name], w.slots[slot] = b, b
-	w.animate(ctx, b, w.parts.Replica, func() { w.replace(b, restarts, func() {}) }) // if it has ended by itself
+	w.slots[slot] = w.animate(fmt.Sprintf("r%d", slot), slot, w.parts.Replica, func(b *body) {
+		w.replace(b, restarts, func() {}) // if it has ended by itself
+	})
 }
 
 // nowhere is the place of whoever is no replica.
@@ -315,16 +313,23 @@ const nowhere = -1
 func (w *World) replayLetters() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-
-	w.born++
-	ctx, end := context.WithCancel(context.Background())
-	b := w.newBody(fmt.Sprintf("operator-%d", w.born), nowhere, end)
-	w.bodies[b.name] = b
-	w.animate(ctx, b, w.parts.Replay, func() {})
+	w.animate("operator", nowhere, w.parts.Replay, func(*body) {})
 }
 
-// animate runs a part of the worker until ctx ends, or it ends by itself, and then does something. w.mu is held.
-func (w *World) animate(ctx context.Context, b *body, run Runner, then func()) {
+// animate runs a part of the worker, in a place, until somebody or itself ends it, and then does something. w.mu is held.
+func (w *World) animate(kind string, slot int, run Runner, then func(*body)) *body {
+	w.born++
+	ctx, end := context.WithCancel(context.Background())
+	b := &body{
+		world:    w,
+		name:     fmt.Sprintf("%s-%d", kind, w.born),
+		slot:     slot,
+		end:      end,
+		done:     make(chan struct{}),
+		troubles: map[trouble]refusal{},
+	}
+
+	w.bodies[b.name] = b
 	c := w.plan.config(b.name, w.hub.ConnectionString(), w.rollouts)
 	dial := func(ctx context.Context, _, to string) (net.Conn, error) { return w.dial(ctx, b, to) }
 	c.StorageConnectionString = config.NewSecret(w.storage())
@@ -341,8 +346,10 @@ func (w *World) animate(ctx context.Context, b *body, run Runner, then func()) {
 			w.say(b.name, "ended: %v", err)
 		}
 
-		then()
+		then(b)
 	}()
+
+	return b
 }
 
 // dial connects a replica to the hub at an address.
@@ -452,12 +459,23 @@ func (l *life) fail(now time.Time) {
 			break
 		}
 
-		l.due(f)
 		l.faults = l.faults[1:]
+		if f.Step == "" {
+			l.begin(f, l.victim(f))
+			continue
+		}
+
+		l.mu.Lock()
+		l.pending = append(l.pending, f)
+		l.mu.Unlock()
 	}
+
 	if !now.Before(l.end) {
-		l.calm()
+		l.mu.Lock()
+		l.pending = nil
+		l.mu.Unlock()
 	}
+
 	l.restartAlertmanager(now)
 }
 
@@ -570,8 +588,6 @@ func (w *World) send(device string, m sample) {
 	w.verified.PublishedTogether(m.readings(reading, w.plan.Sensors)...)
 }
 
-func text(value any) string { return fmt.Sprint(value) }
-
 // take returns what an inbox does with what it gets.
 func (w *World) take(name string) func(inbox.Delivery) {
 	return func(d inbox.Delivery) {
@@ -585,6 +601,11 @@ func (w *World) take(name string) func(inbox.Delivery) {
 
 		at := d.At.Add(w.plan.Ahead)
 		claim := w.claimOf(name, a)
+		partition := a.Partition
+		if claim.isOperator && !a.Resolved { // it is none about the present, and no recovery follows it
+			partition = verify.HTTP
+		}
+
 		log := w.verified
 		if a.Rule == added {
 			log = w.spaced
@@ -607,7 +628,7 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Repeated:  a.Ambiguous,
 			Excluded:  a.Excluded != "",
 			Refused:   d.Refused,
-			Partition: claim.partition(a),
+			Partition: partition,
 			Sequence:  w.number(a),
 			Settled:   w.settledLongAgo(a.Partition),
 			Covered:   w.covered(claim, a),
@@ -626,19 +647,16 @@ func (w *World) take(name string) func(inbox.Delivery) {
 // sent it again.
 func (w *World) unkept() (all []string) {
 	for s, d := range w.last {
-		if !d.Refused || d.Alert.Resolved {
+		isGone := !slices.Contains(w.slots, w.bodies[d.Alert.Replica])
+		if !d.Refused || d.Alert.Resolved || s.rule == silence || isGone {
 			continue
 		}
 
-		if s.rule == silence {
-			continue
-		}
-
-		if !slices.Contains(w.slots, w.bodies[d.Alert.Replica]) {
-			continue
-		}
-
-		if id := d.Alert.ID; !w.isKept(id) {
+		id := d.Alert.ID
+		isKept := slices.ContainsFunc(w.blobs.Names(letterContainer), func(name string) bool {
+			return strings.Contains(string(w.blobs.Content(letterContainer, name)), strconv.Quote(id))
+		})
+		if !isKept {
 			all = append(all, "no dead letter of "+id)
 		}
 	}
@@ -646,13 +664,4 @@ func (w *World) unkept() (all []string) {
 	slices.Sort(all)
 
 	return all
-}
-
-// isKept reports whether there is a dead letter of an alert.
-func (w *World) isKept(id string) bool {
-	return slices.ContainsFunc(w.blobs.Names(letterContainer), func(name string) bool {
-		letter := string(w.blobs.Content(letterContainer, name))
-
-		return strings.Contains(letter, strconv.Quote(id))
-	})
 }
