@@ -100,12 +100,12 @@ func (t *LagTracker) last(partition string, sequence int64, state partition.Stat
 // Late returns how long the oldest event that has not been read may have waited, of all partitions that are being
 // read: an upper bound. It is 0 while the hub does not answer.
 func (t *LagTracker) Late() (most time.Duration) {
-	now := time.Now()
+	now, states := time.Now(), byPartition(t.states())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	for _, l := range t.lags {
-		if now.Sub(l.asked) < staleAfter {
+	for id, l := range t.lags {
+		if _, isRead := states[id]; isRead && now.Sub(l.asked) < staleAfter {
 			most = max(most, l.waited)
 		}
 	}

@@ -66,10 +66,14 @@ func (plan *startPlan) isFirst() bool {
 	return plan.source.config.Start == (Start{}) && len(plan.checkpoints) == 0
 }
 
-// ofOthers returns the checkpoints of another hub of this name, and those that cannot be read.
+// ofOthers returns the checkpoints of another hub of this name, and those that cannot be read. A record that is no checkpoint
+// and names no partition says nothing: no checkpoint will take its place.
 func (plan *startPlan) ofOthers() map[string]StoredCheckpoint {
 	others := maps.Clone(plan.checkpoints)
-	maps.DeleteFunc(others, func(id string, c StoredCheckpoint) bool { return !plan.store.ofOtherHub(id, c) })
+	maps.DeleteFunc(others, func(id string, c StoredCheckpoint) bool {
+		isNobodys := c.Generation == unreadable && !slices.Contains(plan.partitions, id)
+		return isNobodys || !plan.store.ofOtherHub(id, c)
+	})
 	return others
 }
 
@@ -195,19 +199,27 @@ func (plan *startPlan) decide(ctx context.Context, at endpoint) (err error) {
 // askEnds asks the hub where its partitions end, after the checkpoints were read, so that in one hub no end is behind
 // one. It notes which checkpoints are beyond their end.
 func (plan *startPlan) askEnds(ctx context.Context) error {
-	state, err := plan.source.query(ctx, toRead, every)
-	if err = cmp.Or(err, state.unanswered); err != nil {
-		return err
-	}
-	if state.generation() != plan.store.generation {
-		return errAnotherHub
-	}
-
-	plan.ends = state.ends
-	for id, c := range plan.checkpoints {
-		if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
-			plan.store.beyond[id] = c.etag
+	for range 2 {
+		state, err := plan.source.query(ctx, toRead, every)
+		if err = cmp.Or(err, state.unanswered); err != nil {
+			return err
 		}
+		if state.generation() != plan.store.generation {
+			return errAnotherHub
+		}
+
+		plan.ends = state.ends
+		clear(plan.store.beyond)
+		for id, c := range plan.checkpoints {
+			if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
+				plan.store.beyond[id] = c.etag
+			}
+		}
+		if len(plan.store.beyond) == 0 {
+			break
+		}
+
+		backoff.Sleep(ctx, plan.source.secondThought) // one answer proves nothing
 	}
 
 	return nil
