@@ -27,7 +27,7 @@ const (
 		"several in one message where receivers accept that.\n" +
 		"A dead letter whose alert is delivered is marked as replayed. Alerts for a device stay THROTTLE_WINDOW\n" +
 		"apart: one within it is not sent, and the output says when it can be\n" +
-		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--who ann] [--dry-run]"
+		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--who ann] [--dry-run]"
 
 	discardDoes = "give up undelivered alerts without sending them. They are kept as discarded, with who did that\n" +
 		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--who ann]"
@@ -108,6 +108,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 // replayLetters is `alertworker deadletters replay`.
 func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters replay", replayDoes)
+	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one")
 	dryRun := flags.Bool("dry-run", false, "only print what would be sent")
 	who := whoFlag(flags)
 	ids, since, err := parseIDs(flags, args)
@@ -122,6 +123,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 			Leases:    s.leases,
 			Config:    s.config,
 			Rules:     s.config.Rules().Rules,
+			To:        *to,
 			By:        who(),
 			DryRun:    *dryRun,
 			Out:       out,

@@ -260,19 +260,18 @@ func TestEachLetterOfAMessage(t *testing.T) {
 	of := func(receiver string, a notify.Alert) deadletter.Letter {
 		return deadletter.Letter{ID: deadletter.ID(notify.DeadLetter{Alert: a, Receiver: receiver}), Kind: deadletter.Undelivered, Receiver: receiver, Alert: a}
 	}
-	again := hot
-	again.ID = "again"
 	broken := of("r", other)
 	broken.Broken = errors.New("cannot be read")
 	for name, test := range map[string]struct {
 		letters  []deadletter.Letter
+		to       bool // all go to the receiver r
 		messages int
 		says     string // of the one letter that is not sent
 	}{
-		"a silence":                  {[]deadletter.Letter{of("r", hot), of("r", silent)}, 1, "the device may have been heard since"},
-		"broken":                     {[]deadletter.Letter{of("r", hot), broken}, 1, "cannot be read"},
-		"of a receiver that is gone": {[]deadletter.Letter{of("r", hot), of("gone", other)}, 1, "put id=gone in front of its URL"},
-		"of one alarm":               {[]deadletter.Letter{of("r", hot), of("r", again)}, 1, "within THROTTLE_WINDOW"},
+		"a silence":                        {[]deadletter.Letter{of("r", hot), of("r", silent)}, false, 1, "the device may have been heard since"},
+		"broken":                           {[]deadletter.Letter{of("r", hot), broken}, false, 1, "cannot be read"},
+		"of a receiver that is gone":       {[]deadletter.Letter{of("r", hot), of("gone", other)}, false, 1, "use --to"},
+		"one alarm of two receivers, --to": {[]deadletter.Letter{of("a", hot), of("b", hot)}, true, 1, "within THROTTLE_WINDOW"},
 	} {
 		for _, batch := range []int{0, 100} {
 			for _, dry := range []bool{true, false} {
@@ -285,6 +284,9 @@ func TestEachLetterOfAMessage(t *testing.T) {
 						r := &deadletters.Replay{
 							Store: store, Receivers: []receivers.Receiver{to}, Leases: memlease.New(), Out: &out, DryRun: dry,
 							Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+						}
+						if test.to {
+							r.To = to.ID
 						}
 						r.Send(t.Context(), test.letters)
 						if r.Delivered != 1 || r.Failed != 1 || !dry && s.messages != test.messages || !strings.Contains(out.String(), test.says) {

@@ -36,6 +36,7 @@ type Replay struct {
 	Incidents Incidents   // the workers'; nil: only the worker knows them
 	Config    config.Config
 	Rules     []rules.Rule // with the windows of their alerts; those of other rules have Config.ThrottleWindow
+	To        string       // id or name of a receiver, for all; empty for each letter's own
 	By        string       // who replays, as they say
 	DryRun    bool
 	Out       io.Writer
@@ -51,6 +52,25 @@ type Replay struct {
 // Incidents are the records of those that alerts are about, an incident.Book.
 type Incidents interface {
 	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
+}
+
+// receiver returns which of rs has this id, or else this name.
+func receiver(rs []receivers.Receiver, name string) (int, error) {
+	for _, is := range []func(receivers.Receiver) bool{
+		func(to receivers.Receiver) bool { return to.ID == name },
+		func(to receivers.Receiver) bool { return to.Name == name },
+	} {
+		if i := slices.IndexFunc(rs, is); i >= 0 {
+			return i, nil
+		}
+	}
+
+	var names []string
+	for _, to := range rs {
+		names = append(names, to.Name)
+	}
+
+	return -1, fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
 }
 
 // start makes what letters are sent by.
@@ -241,6 +261,9 @@ func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 	a := l.Alert
 	a.WillResolve = a.WillResolve && a.Incident != nil // the alarm may have ended long ago; an incident has not
 	a.Window = r.window(a)
+	if l.Receiver != r.Receivers[to].ID { // whose recipients are others
+		a.To = ""
+	}
 
 	// Each letter is of a topic of its own, so that none joins another one: the gate decides between them, one after the
 	// other.
@@ -300,9 +323,9 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter) (to int, why s
 		return -1, l.Broken.Error()
 	}
 
-	to = slices.IndexFunc(r.Receivers, func(to receivers.Receiver) bool { return to.ID == l.Receiver })
-	if to < 0 {
-		return to, "NOTIFY_URLS has no receiver with this id: to send it to another one, put id=" + l.Receiver + " in front of its URL"
+	to, err := receiver(r.Receivers, cmp.Or(r.To, l.Receiver))
+	if err != nil {
+		return -1, err.Error() + "; use --to to send it to another one"
 	}
 
 	switch why = r.down(to); {
@@ -471,7 +494,7 @@ var declines = map[throttle.Outcome]string{
 // stays says why a letter is not delivered.
 func (r *Replay) stays(why string, l deadletter.Letter) {
 	r.Failed++
-	r.line(l, nameOf(l.Receiver, r.Receivers), why)
+	r.line(l, nameOf(cmp.Or(r.To, l.Receiver), r.Receivers), why)
 }
 
 // line prints what became of a letter.
