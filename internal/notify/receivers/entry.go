@@ -156,7 +156,7 @@ var readers = map[string]func(e *Entry, value string) (must string){
 			return "the secret itself, no longer the path of its file: put the entries into a file, which NOTIFY_URLS_FILE names"
 		}
 
-		if e.Secrets = strings.Split(value, "|"); len(e.Secrets) > webhook.MaxSecrets || value == "" {
+		if e.Secrets = strings.Split(value, "|"); len(e.Secrets) > webhook.MaxSecrets || strings.Trim(value, "|") == "" {
 			return "one secret, or two separated by |"
 		}
 

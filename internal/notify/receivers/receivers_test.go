@@ -185,6 +185,7 @@ func TestWrongChannel(t *testing.T) {
 		"slack+http://hooks.slack.com/services/S3CRET":                     "would be sent in clear text: did you mean slack+https://…?",
 		"eventgrid+http://example.com":                                     "would send the identity's token in clear text",
 		"secret=whsec_S3CRET https://a/":                                   "has an invalid secret: must be whsec_",
+		"secret=| https://a/":                                              "has an invalid secret: must be one secret, or two separated by |",
 		"secret=/no/such/S3CRET https://a/":                                "has an invalid secret: must be the secret itself, no longer the path of its file: put the entries into a file, which NOTIFY_URLS_FILE names",
 		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":               "only webhooks are signed",
 		"header=X-Key:S3CRET pagerduty://S3CRET":                           "has header=…, but is not sent to a web address of yours",
