@@ -102,7 +102,7 @@ const arrows = `
 	internal/lab/nettest
 	internal/lab/process
 	internal/lab/seeded
-	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/lease/caslease internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
+	internal/lab/simulation internal/backoff internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/lease/caslease internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/rules internal/sensor internal/telemetry
 	internal/lab/verify
 

@@ -89,7 +89,6 @@ var (
 	invalidHeader   = answer{http.StatusBadRequest, "InvalidHeaderValue"}
 	noSuchContainer = answer{http.StatusNotFound, "ContainerNotFound"}
 	notMet          = answer{http.StatusPreconditionFailed, "ConditionNotMet"}
-	otherLease      = answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
 )
 
 // send writes the answer. One without a status has been written.
@@ -146,36 +145,30 @@ func (s *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // onContainer does what r asks of a container, and answers as onBlob does.
 func (s *Blobs) onContainer(w http.ResponseWriter, r *http.Request, name string, now time.Time) answer {
-	if r.Method == http.MethodPut {
-		return s.createContainer(name)
-	}
+	isThere := s.containers[name] != nil
+	switch {
+	case r.Method == http.MethodPut && isThere:
+		return answer{http.StatusConflict, "ContainerAlreadyExists"}
 
-	if s.containers[name] == nil {
+	case r.Method == http.MethodPut:
+		if s.containers == nil {
+			s.containers = map[string]map[string]*blob{}
+		}
+
+		s.containers[name] = map[string]*blob{}
+
+		return answer{status: http.StatusCreated}
+
+	case !isThere:
 		return noSuchContainer
-	}
 
-	if r.URL.Query().Get("comp") != "list" {
+	case r.URL.Query().Get("comp") != "list":
 		return unsupported
 	}
 
 	s.list(w, r, name, now)
 
 	return answer{}
-}
-
-// createContainer makes an empty container, unless it is there.
-func (s *Blobs) createContainer(name string) answer {
-	if s.containers[name] != nil {
-		return answer{http.StatusConflict, "ContainerAlreadyExists"}
-	}
-
-	if s.containers == nil {
-		s.containers = map[string]map[string]*blob{}
-	}
-
-	s.containers[name] = map[string]*blob{}
-
-	return answer{status: http.StatusCreated}
 }
 
 // Delete removes a blob behind everybody's back, whatever locks it.
@@ -235,7 +228,7 @@ func (s *Blobs) onBlob(
 	}
 
 	switch {
-	case r.Method == http.MethodGet, r.Method == http.MethodHead:
+	case reads(r):
 		b.write(w, r.Method == http.MethodGet, now)
 		return answer{}
 
@@ -380,31 +373,25 @@ func (b *blob) changeLease(w http.ResponseWriter, r *http.Request, now time.Time
 	w.Header().Set("Etag", b.etag)
 	w.Header().Set("Last-Modified", b.written.UTC().Format(http.TimeFormat))
 
-	switch r.Header.Get("X-Ms-Lease-Action") {
-	case "acquire":
+	switch action := r.Header.Get("X-Ms-Lease-Action"); {
+	case action == "acquire":
 		return b.acquire(w, r, now)
 
-	case "renew":
-		if !b.lease.is(id) {
-			return otherLease
-		}
+	case action != "renew" && action != "release":
+		return invalidHeader
 
+	case !b.lease.is(id):
+		return answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
+
+	case action == "renew":
 		b.lease.until = now.Add(b.lease.lasts)
 		w.Header().Set("X-Ms-Lease-Id", id)
 
-		return answer{status: http.StatusOK}
-
-	case "release":
-		if !b.lease.is(id) {
-			return otherLease
-		}
-
+	default:
 		b.lease = nativeLease{}
-
-		return answer{status: http.StatusOK}
 	}
 
-	return invalidHeader
+	return answer{status: http.StatusOK}
 }
 
 // acquire takes the native lease of b, for as long as the service lets it last: 15 to 60 seconds, or for ever.

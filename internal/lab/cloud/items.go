@@ -49,10 +49,10 @@ func NewItems(endpoint string) *Items {
 	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, account) })
 	s.mux.HandleFunc("POST /dbs", s.createDatabase)
 	s.mux.HandleFunc("POST /dbs/{db}/colls", s.createContainer)
-	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}", s.readContainer)
-	s.mux.HandleFunc("POST /dbs/{db}/colls/{coll}/docs", s.createItem)
-	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}/docs/{id}", s.readItem)
-	s.mux.HandleFunc("PUT /dbs/{db}/colls/{coll}/docs/{id}", s.replaceItem)
+	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}", s.in(s.readContainer))
+	s.mux.HandleFunc("POST /dbs/{db}/colls/{coll}/docs", s.in(s.createItem))
+	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}/docs/{id}", s.in(s.readItem))
+	s.mux.HandleFunc("PUT /dbs/{db}/colls/{coll}/docs/{id}", s.in(s.replaceItem))
 
 	return s
 }
@@ -116,21 +116,22 @@ func (s *Items) createContainer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// container returns that of r, and answers that there is none.
-func (s *Items) container(w http.ResponseWriter, r *http.Request) *itemContainer {
-	c := s.containers[r.PathValue("db")+"/"+r.PathValue("coll")]
-	if c == nil {
-		itemError(w, http.StatusNotFound, noContainer)
-	}
+// in does something in the container that a request names, or answers that there is none.
+func (s *Items) in(do func(http.ResponseWriter, *http.Request, *itemContainer)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := s.containers[r.PathValue("db")+"/"+r.PathValue("coll")]
+		if c == nil {
+			itemError(w, http.StatusNotFound, noContainer)
+			return
+		}
 
-	return c
+		do(w, r, c)
+	}
 }
 
 // readContainer answers with the properties of a container, as it was made with.
-func (s *Items) readContainer(w http.ResponseWriter, r *http.Request) {
-	if c := s.container(w, r); c != nil {
-		_, _ = w.Write(c.properties)
-	}
+func (s *Items) readContainer(w http.ResponseWriter, _ *http.Request, c *itemContainer) {
+	_, _ = w.Write(c.properties)
 }
 
 // item returns the one that is called id, nil if there is none, or if it is past its time to live.
@@ -153,12 +154,9 @@ func (s *Items) item(c *itemContainer, id string) *item {
 func (s *Items) Delete(database, container, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.containers[database+"/"+container]
-	if c == nil {
-		return
+	if c := s.containers[database+"/"+container]; c != nil {
+		delete(c.items, id)
 	}
-
-	delete(c.items, id)
 }
 
 // inPartition answers with an error unless r is for the partition of the item id.
@@ -173,12 +171,7 @@ func inPartition(w http.ResponseWriter, r *http.Request, id string) bool {
 }
 
 // createItem adds an item, unless it is there. To the same address queries are sent.
-func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
-	c := s.container(w, r)
-	if c == nil {
-		return
-	}
-
+func (s *Items) createItem(w http.ResponseWriter, r *http.Request, c *itemContainer) {
 	if r.Header.Get("Content-Type") == "application/query+json" {
 		s.query(w, r, c)
 		return
@@ -199,12 +192,7 @@ func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
 }
 
 // replaceItem puts an item in the place of one that is there, and that still has the ETag which the request names.
-func (s *Items) replaceItem(w http.ResponseWriter, r *http.Request) {
-	c := s.container(w, r)
-	if c == nil {
-		return
-	}
-
+func (s *Items) replaceItem(w http.ResponseWriter, r *http.Request, c *itemContainer) {
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	id := r.PathValue("id")
@@ -249,12 +237,7 @@ func answerItem(w http.ResponseWriter, r *http.Request, i *item, status int) {
 }
 
 // readItem answers with an item.
-func (s *Items) readItem(w http.ResponseWriter, r *http.Request) {
-	c := s.container(w, r)
-	if c == nil {
-		return
-	}
-
+func (s *Items) readItem(w http.ResponseWriter, r *http.Request, c *itemContainer) {
 	i := s.item(c, r.PathValue("id"))
 	if i == nil {
 		itemError(w, http.StatusNotFound, "0")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -233,31 +234,21 @@ func (c *conn) sasl() error {
 		return err
 	}
 
-	outcome := frames.SASLOK
-
-	switch init.Mechanism {
-	case "MSSBCBS", "ANONYMOUS", "EXTERNAL":
-
-	case "PLAIN":
+	isTaken := slices.Contains(mechanisms.Names, init.Mechanism)
+	if init.Mechanism == "PLAIN" {
 		parts := bytes.SplitN(init.InitialResponse, []byte{0}, 3)
 		c.trusted = len(parts) == 3 && c.hub.signIn(string(parts[1]), string(parts[2]))
-		if !c.trusted {
-			outcome = frames.SASLAuth
-		}
-
-	default:
-		outcome = frames.SASLAuth
+		isTaken = c.trusted
 	}
 
-	if _, err := c.net.Write(frames.Append(nil, frames.SASL, 0, &frames.Outcome{Code: outcome})); err != nil {
+	if isTaken {
+		_, err = c.net.Write(frames.Append(nil, frames.SASL, 0, &frames.Outcome{Code: frames.SASLOK}))
 		return err
 	}
 
-	if outcome != frames.SASLOK {
-		return fmt.Errorf("SASL %s refused", init.Mechanism)
-	}
+	_, _ = c.net.Write(frames.Append(nil, frames.SASL, 0, &frames.Outcome{Code: frames.SASLAuth}))
 
-	return nil
+	return fmt.Errorf("SASL %s refused", init.Mechanism)
 }
 
 // read handles frames until the connection ends and returns why it had to, if

@@ -52,7 +52,6 @@ func (h *Hub) DetachWithoutError(partition string) int { return h.detach(partiti
 func (h *Hub) detach(partition string, cause *frames.Error) int {
 	links := h.readers(partition)
 	for _, l := range links {
-		l.partition.leave(l)
 		l.conn.detach(l, cause)
 	}
 

@@ -153,7 +153,10 @@ func (in *Inbox) take(a notify.Alert) bool {
 		end = d.At.Add(max(a.Window, a.Remember))
 	}
 
-	greatest := memory{a.Token, latest(d.At.Add(max(a.Window, a.Remember)), last.until)}
+	greatest := memory{a.Token, d.At.Add(max(a.Window, a.Remember))}
+	if last.until.After(greatest.until) {
+		greatest.until = last.until
+	}
 
 	switch {
 	case !d.Dropped && in.room(d.At):
@@ -163,13 +166,6 @@ func (in *Inbox) take(a notify.Alert) bool {
 	}
 
 	return true
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // room reports whether there is room for one more alert. From time to time it removes

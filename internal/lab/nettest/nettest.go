@@ -123,7 +123,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.asked = append(p.asked, r.Host)
 	p.mu.Unlock()
 
-	if user, password, ok := proxyAuth(r); !ok || user != User || password != Password {
+	r.Header.Set("Authorization", r.Header.Get("Proxy-Authorization"))
+	if user, password, ok := r.BasicAuth(); !ok || user != User || password != Password {
 		w.WriteHeader(http.StatusProxyAuthRequired)
 		return
 	}
@@ -161,9 +162,4 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(here, there)
 	_ = here.Close()
 	<-done
-}
-
-func proxyAuth(r *http.Request) (user, password string, ok bool) {
-	r.Header.Set("Authorization", r.Header.Get("Proxy-Authorization"))
-	return r.BasicAuth()
 }

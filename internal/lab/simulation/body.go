@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"alertworker/internal/backoff"
 )
 
 var (
@@ -57,7 +59,7 @@ func (b *body) dial(ctx context.Context, l *listener) (net.Conn, error) {
 	frozen := time.Until(b.frozen)
 	b.mu.Unlock()
 
-	if frozen > 0 && !sleep(ctx, frozen) {
+	if !backoff.Sleep(ctx, frozen) {
 		return nil, ctx.Err()
 	}
 

@@ -157,21 +157,12 @@ func (p *pipe) read(b []byte) (int, error) {
 			return 0, nil
 		}
 
-		if p.isLate() {
+		if !p.deadline.IsZero() && !time.Now().Before(p.deadline) {
 			return 0, os.ErrDeadlineExceeded
 		}
 
 		p.changed.Wait()
 	}
-}
-
-// isLate reports whether the reader's deadline is over.
-func (p *pipe) isLate() bool {
-	if p.deadline.IsZero() {
-		return false
-	}
-
-	return !time.Now().Before(p.deadline)
 }
 
 // write has bytes arrive, and does not wait for the reader.

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/config"
 	"alertworker/internal/lab/cloud"
 	"alertworker/internal/lab/devhub"
@@ -368,7 +369,7 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 		return nil, errAway
 
 	case Late:
-		if !sleep(ctx, f.For) {
+		if !backoff.Sleep(ctx, f.For) {
 			return nil, ctx.Err()
 		}
 	}
@@ -379,16 +380,6 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 	}
 
 	return c, err
-}
-
-// sleep reports whether d is over before ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // A life is what is still to come in a world.

@@ -35,13 +35,6 @@ type event struct {
 	shared     string // what the device shares its alerts by; empty: it has its own
 }
 
-// matters reports whether e did anything.
-func (e *event) matters() bool {
-	did := []bool{e.opens, e.needsAlert, e.mayAlert, e.clears}
-
-	return slices.Contains(did, true)
-}
-
 // track returns what became of a, from now on.
 func (l *Log) track(a alarm) *track {
 	t := l.tracks[a]
@@ -57,7 +50,8 @@ func (l *Log) track(a alarm) *track {
 
 // keep adds what happened to an alarm. One of which there is nothing to know is forgotten.
 func (l *Log) keep(a alarm, t *track, e event) {
-	if e.matters() {
+	matters := slices.Contains([]bool{e.opens, e.needsAlert, e.mayAlert, e.clears}, true)
+	if matters {
 		t.events = append(t.events, e)
 		return
 	}
@@ -175,19 +169,9 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	// it may be sent again
 	e.mayAlert = e.mayAlert || says && rule.Repeat > 0
 
-	above.add(t.open, e.clears)
+	above.open = above.open || t.open
+	above.ended = above.ended || e.clears
 	l.keep(a, t, e)
-}
-
-// add notes what became of the next lower level.
-func (h *higher) add(open, ended bool) {
-	if open {
-		h.open = true
-	}
-
-	if ended {
-		h.ended = true
-	}
 }
 
 // exclude ends the device's alarms of a rule that does not look at it any more.
