@@ -28,7 +28,7 @@
 //
 // Errors have the service's wording. Not supported, unless on demand: transactions,
 // geo-replication, schema registry, other throttling, retention by time, the expiry of accepted
-// claims, and arrays in messages. A token other than a shared access signature is accepted unchecked.
+// claims. A token other than a shared access signature is accepted unchecked.
 //
 // # How it works
 //

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	amqp "github.com/Azure/go-amqp"
-
 	"alertworker/internal/lab/devhub/frames"
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 const (
@@ -309,7 +308,7 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 	case path == nodeManagement:
 		l.node = path
 		l.geo = slices.Contains(a.DesiredCapabilities, geoCapability)
-		l.receive = c.rpc(l, func(req *amqp.Message) (int32, string, any) { return c.manage(req, l.geo) })
+		l.receive = c.rpc(l, func(req request) (int32, string, any) { return c.manage(req, l.geo) })
 
 	case hub && len(part) == 1:
 		l.receive = func(format uint32, message []byte) *frames.Error {
@@ -690,8 +689,9 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	return nil
 }
 
-// reply queues the answer to what came on requests for the client's link with the given target, if there is one.
-func (c *conn) reply(requests *link, target *string, message []byte) *frames.Error {
+// reply queues the answer to what came on requests for the client's link with the target replyTo, if there is one.
+func (c *conn) reply(requests *link, replyTo amqpvalue.Value, message []byte) *frames.Error {
+	target, isNamed := replyTo.Text()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -701,8 +701,8 @@ func (c *conn) reply(requests *link, target *string, message []byte) *frames.Err
 		}
 
 		wanted := l.session == requests.session && l.node == requests.node
-		if target != nil {
-			wanted = l.target == *target
+		if isNamed {
+			wanted = l.target == string(target)
 		}
 
 		if wanted {
@@ -717,9 +717,9 @@ func (c *conn) reply(requests *link, target *string, message []byte) *frames.Err
 		}
 	}
 
-	if target == nil {
+	if !isNamed {
 		return problem(condNotFound, "No link of the session receives replies of %s.", requests.node)
 	}
 
-	return problem(condNotFound, "No link receives replies to %q.", *target)
+	return problem(condNotFound, "No link receives replies to %q.", target)
 }

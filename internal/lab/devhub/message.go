@@ -9,7 +9,6 @@ import (
 
 	amqp "github.com/Azure/go-amqp"
 
-	"alertworker/internal/lab/devhub/frames"
 	"alertworker/internal/telemetry/amqpvalue"
 )
 
@@ -121,7 +120,9 @@ const (
 	sectionDeliveryAnnotations = 0x71
 	sectionAnnotations         = 0x72
 	sectionProperties          = 0x73
+	sectionApplication         = 0x74
 	sectionData                = 0x75
+	sectionValue               = 0x77
 	sectionFooter              = 0x78
 )
 
@@ -134,41 +135,52 @@ type sent struct {
 	data        [][]byte // its data sections
 	key         string   // of the partition
 	keyed       bool
+
+	// Of a request.
+	properties, application, value amqpvalue.Value
 }
 
 // parse takes a message apart.
 func parse(b []byte) (*sent, error) {
-	if err := frames.Valid(b); err != nil {
-		return nil, err
-	}
-
 	m := &sent{}
 	last := uint64(0)
 	for len(b) > 0 {
-		section, rest, _ := amqpvalue.Next(b)
+		section, rest, ok := amqpvalue.Next(b)
+		if !ok {
+			return nil, errors.New("a section is cut short, or of an unknown type")
+		}
+
 		code, content, ok := section.Describe()
 		if !ok || code < max(last, sectionHeader) || code > sectionFooter {
 			return nil, errors.New("a section is none of the standard's, or not in its place")
 		}
 
 		last = code
+		if code >= sectionProperties && m.rest == nil {
+			m.rest = b
+		}
 
-		switch {
-		case code == sectionHeader:
+		switch code {
+		case sectionHeader:
 			m.header = section
 
-		case code == sectionAnnotations:
+		case sectionAnnotations:
 			if err := m.readAnnotations(content); err != nil {
 				return nil, err
 			}
 
-		case code >= sectionProperties && m.rest == nil:
-			m.rest = b
-		}
+		case sectionProperties:
+			m.properties = content
 
-		if code == sectionData {
+		case sectionApplication:
+			m.application = content
+
+		case sectionData:
 			data, _ := content.Bytes()
 			m.data = append(m.data, data)
+
+		case sectionValue:
+			m.value = content
 		}
 
 		b = rest
@@ -186,7 +198,11 @@ func (m *sent) readAnnotations(content amqpvalue.Value) error {
 
 	for !entries.Done() {
 		key, _ := entries.Next()
-		value, _ := entries.Next()
+		value, ok := entries.Next()
+		if !ok {
+			return errors.New("the annotations are cut short")
+		}
+
 		name, _ := key.Text()
 		switch string(name) {
 		case annotationSequence, annotationOffset, annotationEnqueued:
@@ -202,6 +218,23 @@ func (m *sent) readAnnotations(content amqpvalue.Value) error {
 	}
 
 	return nil
+}
+
+// texts returns those of the application properties that are text.
+func (m *sent) texts() map[string]string {
+	all := map[string]string{}
+	entries, ok := m.application.Entries()
+	for ok && !entries.Done() {
+		var key, value amqpvalue.Value
+		key, _ = entries.Next()
+		value, ok = entries.Next()
+		name, _ := key.Text()
+		if text, isText := value.Text(); isText {
+			all[string(name)] = string(text)
+		}
+	}
+
+	return all
 }
 
 // encode returns the message with the annotations that tell its place.

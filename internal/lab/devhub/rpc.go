@@ -1,12 +1,15 @@
 package devhub
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +17,7 @@ import (
 	amqp "github.com/Azure/go-amqp"
 
 	"alertworker/internal/lab/devhub/frames"
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 // Nodes that answer requests.
@@ -21,20 +25,6 @@ const (
 	nodeCBS        = "$cbs"
 	nodeManagement = "$management"
 )
-
-// decode decodes a message that a client sent.
-func decode(b []byte) (*amqp.Message, error) {
-	if err := frames.Valid(b); err != nil { // go-amqp panics on some
-		return nil, err
-	}
-
-	m := &amqp.Message{}
-	if err := m.UnmarshalBinary(b); err != nil {
-		return nil, err
-	}
-
-	return m, nil
-}
 
 func undecodable(err error) *frames.Error {
 	return problem(condDecode, "The message cannot be decoded: %v", err)
@@ -84,29 +74,36 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 	return nil
 }
 
+// A request is what a client asks a node.
+type request struct {
+	properties map[string]string // of its application, as far as they are text
+	value      string
+}
+
 // An operation answers a request with a status, its description and a body. A status of 0 is no answer.
-type operation func(*amqp.Message) (status int32, description string, body any)
+type operation func(request) (status int32, description string, body any)
 
 // rpc makes an operation of what comes on a link. It answers on the link that the request names or, as Python's
 // client means it, on that of the same session which is for the same node.
 func (c *conn) rpc(requests *link, op operation) func(uint32, []byte) *frames.Error {
 	return func(_ uint32, b []byte) *frames.Error {
-		req, err := decode(b)
+		m, err := parse(b)
 		if err != nil {
 			return undecodable(err)
 		}
 
-		if req.Properties == nil {
+		var properties [5]amqpvalue.Value // from the id to where the answer goes
+		if !m.properties.Fields(properties[:]) || properties[0].IsNull() {
 			return notAllowed("The request has no properties, such as its id.")
 		}
 
-		status, description, body := op(req)
+		value, _ := m.value.Text()
+		status, description, body := op(request{m.texts(), string(value)})
 		if status == 0 {
 			return nil
 		}
 
 		answer, err := (&amqp.Message{
-			Properties: &amqp.MessageProperties{CorrelationID: req.Properties.MessageID},
 			ApplicationProperties: map[string]any{
 				"status-code":        status,
 				"status-description": description,
@@ -117,19 +114,25 @@ func (c *conn) rpc(requests *link, op operation) func(uint32, []byte) *frames.Er
 			return undecodable(err)
 		}
 
-		return c.reply(requests, req.Properties.ReplyTo, answer)
+		// The answer has the request's id as its correlation id, which is the sixth of the properties.
+		correlation := []byte{amqpvalue.Described, amqpvalue.SmallUlong, sectionProperties, amqpvalue.List32}
+		correlation = binary.BigEndian.AppendUint32(correlation, uint32(4+5+len(properties[0])))
+		correlation = binary.BigEndian.AppendUint32(correlation, 6)
+		correlation = append(correlation, bytes.Repeat([]byte{amqpvalue.Null}, 5)...)
+		answer = slices.Concat(correlation, properties[0], answer)
+
+		return c.reply(requests, properties[4], answer)
 	}
 }
 
 // putToken is the operation of $cbs.
-func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
+func (c *conn) putToken(req request) (int32, string, any) {
 	if r, ok := c.hub.faults.refuse(nodeCBS); ok {
 		return r.status, "refused on demand", nil
 	}
 
-	audience, _ := req.ApplicationProperties["name"].(string)
-	token, _ := req.Value.(string)
-	if req.ApplicationProperties["operation"] != "put-token" || audience == "" || token == "" {
+	audience, token := req.properties["name"], req.value
+	if req.properties["operation"] != "put-token" || audience == "" || token == "" {
 		return 400, "put-token needs a name and a token", nil
 	}
 
@@ -156,7 +159,7 @@ func (c *conn) expireClaims() {
 }
 
 // manage is the operation of $management. A request carries its own token, or relies on any claim.
-func (c *conn) manage(req *amqp.Message, wantsGeo bool) (int32, string, any) {
+func (c *conn) manage(req request, wantsGeo bool) (int32, string, any) {
 	if r, ok := c.hub.faults.refuse(nodeManagement); ok {
 		return r.status, "refused on demand", nil
 	}
@@ -167,7 +170,7 @@ func (c *conn) manage(req *amqp.Message, wantsGeo bool) (int32, string, any) {
 	}
 
 	c.expireClaims()
-	token, _ := req.ApplicationProperties["security_token"].(string)
+	token := req.properties["security_token"]
 	if token == "" && !c.trusted && len(c.claims) == 0 {
 		return 401, "Unauthorized access. Put a token to $cbs, or give a security_token.", nil
 	}
@@ -176,14 +179,13 @@ func (c *conn) manage(req *amqp.Message, wantsGeo bool) (int32, string, any) {
 		return 401, "InvalidSignature: " + err.Error(), nil
 	}
 
-	return c.hub.properties(req, wantsGeo)
+	return c.hub.properties(req.properties, wantsGeo)
 }
 
 // properties returns those of the hub or of a partition, as the request asks.
-func (h *Hub) properties(req *amqp.Message, wantsGeo bool) (int32, string, any) {
-	p := req.ApplicationProperties
-	if name, _ := p["name"].(string); p["operation"] != "READ" || !strings.EqualFold(name, h.config.Hub) {
-		return 404, fmt.Sprintf("The messaging entity %q could not be found.", name), nil
+func (h *Hub) properties(p map[string]string, wantsGeo bool) (int32, string, any) {
+	if p["operation"] != "READ" || !strings.EqualFold(p["name"], h.config.Hub) {
+		return 404, fmt.Sprintf("The messaging entity %q could not be found.", p["name"]), nil
 	}
 
 	switch p["type"] {
@@ -212,10 +214,9 @@ func (h *Hub) properties(req *amqp.Message, wantsGeo bool) (int32, string, any) 
 		}
 
 	case "com.microsoft:partition":
-		id, _ := p["partition"].(string)
-		partition := h.byID(id)
+		partition := h.byID(p["partition"])
 		if partition == nil {
-			return 404, fmt.Sprintf("The partition %q could not be found.", id), nil
+			return 404, fmt.Sprintf("The partition %q could not be found.", p["partition"]), nil
 		}
 
 		state := partition.state(wantsGeo)

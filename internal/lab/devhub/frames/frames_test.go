@@ -212,23 +212,6 @@ func nested(depth int) string {
 	return string(b)
 }
 
-func TestValid(t *testing.T) {
-	for b, ok := range map[string]bool{
-		"":                                     true,
-		"\x00\x53\x75\xa0\x01x":                true,
-		"\x00\x53\x75\xa0\x02x":                false,
-		nested(20):                             true,
-		nested(40):                             false,
-		"\x00\x53\x72\xc1\x04\x02\xa0\x00\x43": false, // annotations keyed by a binary
-		"\xe0\x06\x02\xa3\x01a\x01b":           false, // an array
-		"\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x41": false, // a huge array of nothing
-	} {
-		if err := frames.Valid([]byte(b)); (err == nil) != ok {
-			t.Errorf("%.20x: %v", b, err)
-		}
-	}
-}
-
 // No input makes decoding panic, and what it allocates is in proportion to the input.
 func FuzzDecode(f *testing.F) {
 	for _, p := range performatives {
