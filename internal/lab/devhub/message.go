@@ -267,24 +267,19 @@ func appendText(b []byte, code byte, text string) []byte {
 
 // annotate returns a message with delivery annotations that tell the state of its partition.
 func annotate(message []byte, state map[string]any) []byte {
-	annotations, err := (&amqp.Message{DeliveryAnnotations: amqp.Annotations{
+	annotations, _ := (&amqp.Message{DeliveryAnnotations: amqp.Annotations{ // of such values none fails
 		"last_enqueued_sequence_number":   state["last_enqueued_sequence_number"],
 		"last_enqueued_offset":            state["last_enqueued_offset"],
 		"last_enqueued_time_utc":          state["last_enqueued_time_utc"],
 		"runtime_info_retrieval_time_utc": time.Now(),
 	}}).MarshalBinary()
-	if err != nil { // of such values none
-		return message
+
+	section, rest, _ := amqpvalue.Next(message)
+	if code, _, _ := section.Describe(); code == sectionHeader {
+		return slices.Concat(section, annotations, rest)
 	}
 
-	var header []byte
-	if section, rest, ok := amqpvalue.Next(message); ok {
-		if code, _, ok := section.Describe(); ok && code == sectionHeader {
-			header, message = section, rest
-		}
-	}
-
-	return slices.Concat(header, annotations, message)
+	return slices.Concat(annotations, message)
 }
 
 func optional(s string) *string {
