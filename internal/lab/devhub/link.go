@@ -218,7 +218,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return notAllowed("The link has no source.")
 	}
 
-	l.geo = slices.Contains(a.DesiredCapabilities, geoCapability)
+	l.geo = a.Wants(geoCapability)
 	l.target = a.Name // as the JavaScript client means it, which gives no address
 	if a.Target != nil && a.Target.Address != "" {
 		l.target = a.Target.Address
@@ -255,7 +255,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return refused
 	}
 
-	l.metrics = slices.Contains(a.DesiredCapabilities, metricsCapability)
+	l.metrics = a.Wants(metricsCapability)
 	var readable bool
 	if filter, ok := a.Source.Filter[selectorFilter]; ok {
 		if l.selector, readable = filter.(string); !readable {
@@ -307,7 +307,7 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 
 	case path == nodeManagement:
 		l.node = path
-		l.geo = slices.Contains(a.DesiredCapabilities, geoCapability)
+		l.geo = a.Wants(geoCapability)
 		l.receive = c.rpc(l, func(req request) (int32, string, any) { return c.manage(req, l.geo) })
 
 	case hub && len(part) == 1:

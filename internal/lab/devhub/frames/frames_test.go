@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/lab/devhub/frames"
 	_ "alertworker/internal/lab/seeded"
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +27,7 @@ var performatives = []frames.Performative{
 	&frames.Attach{Name: "l", Handle: 300, Role: frames.Receiver, SenderSettleMode: ptr(frames.SenderSettled), ReceiverSettleMode: ptr(frames.ReceiverFirst),
 		Source: &frames.Source{Address: "a", Filter: frames.Map{"f": "x > '1'"}},
 		Target: &frames.Target{Address: strings.Repeat("t", 300)}, InitialDeliveryCount: 5, MaxMessageSize: 1 << 20,
-		DesiredCapabilities: []frames.Symbol{"one", "", "another"},
+		DesiredCapabilities: amqpvalue.Value("\xa3\x03one"),
 		Properties:          frames.Map{"com.microsoft:epoch": int64(-2), "s": "text"}},
 	&frames.Attach{Name: "", Role: frames.Sender},
 	&frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 1, NextOutgoingID: 2, OutgoingWindow: 3, Handle: ptr(uint32(4)), DeliveryCount: 5, LinkCredit: 6, Drain: true, Echo: true},
@@ -94,12 +95,13 @@ func TestAttachAsClientsSendIt(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		filter, capabilities string
-		want                 []frames.Symbol
+		wants                bool
 	}{
-		{filter("\x53\x04"), "\x40", nil},
-		{filter("\xa3\x02ab"), "\xa3\x01c", []frames.Symbol{"c"}},
-		{filter("\xb3\x00\x00\x00\x01a"), "\xe0\x06\x02\xa3\x01c\x01d", []frames.Symbol{"c", "d"}},
-		{filter("\xa1\x01a"), "\xf0\x00\x00\x00\x0a\x00\x00\x00\x01\xb3\x00\x00\x00\x01c", []frames.Symbol{"c"}},
+		{filter("\x53\x04"), "\x40", false},
+		{filter("\xa3\x02ab"), "\xa3\x01c", true},
+		{filter("\xb3\x00\x00\x00\x01a"), "\xe0\x06\x02\xa3\x01d\x01c", true},
+		{filter("\xa1\x01a"), "\xf0\x00\x00\x00\x0a\x00\x00\x00\x01\xb3\x00\x00\x00\x01c", true},
+		{filter("\xa1\x01a"), "\xa3\x01d", false},
 	} {
 		p, _, err := frames.Decode(attach(tt.filter, tt.capabilities))
 		if err != nil {
@@ -107,13 +109,8 @@ func TestAttachAsClientsSendIt(t *testing.T) {
 			continue
 		}
 		a := p.(*frames.Attach)
-		if a.Source.Filter["f"] != "x" || !reflect.DeepEqual(a.DesiredCapabilities, tt.want) {
-			t.Errorf("got %v and %q, want x and %q", a.Source.Filter, a.DesiredCapabilities, tt.want)
-		}
-	}
-	for _, capabilities := range []string{"\xe0\x03\x01\xa1\x00", "\xe0\x03\x01\xa3\x01", "\x43", "\xe0\x01\x00"} {
-		if p, _, err := frames.Decode(attach("\x40", capabilities)); err == nil {
-			t.Errorf("%x: %+v", capabilities, p)
+		if a.Source.Filter["f"] != "x" || a.Wants("c") != tt.wants {
+			t.Errorf("got %v, and of %q that c is wanted: %v", a.Source.Filter, tt.capabilities, a.Wants("c"))
 		}
 	}
 }

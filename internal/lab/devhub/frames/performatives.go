@@ -1,6 +1,7 @@
 package frames
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -53,8 +54,13 @@ type Attach struct {
 	Target               *Target
 	InitialDeliveryCount uint32
 	MaxMessageSize       uint64
-	DesiredCapabilities  []Symbol
+	DesiredCapabilities  amqpvalue.Value // as they came: see Wants
 	Properties           Map
+}
+
+// Wants reports whether a capability is among the desired ones: one symbol, or an array of them.
+func (a *Attach) Wants(capability Symbol) bool {
+	return bytes.Contains(a.DesiredCapabilities, []byte(capability))
 }
 
 // A Source is where the messages of a link come from.

@@ -103,11 +103,9 @@ func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
 		field.SetString(string(text))
 
 	case reflect.Slice:
-		if field.Type() == reflect.TypeFor[[]Symbol]() {
-			var symbols []Symbol
-			symbols, ok = readSymbols(v)
-			field.Set(reflect.ValueOf(symbols))
-			return ok
+		if field.Type() == reflect.TypeFor[amqpvalue.Value]() {
+			field.Set(reflect.ValueOf(v))
+			return true
 		}
 
 		var b []byte
@@ -147,55 +145,6 @@ func readMap(v amqpvalue.Value) (m Map, ok bool) {
 	}
 
 	return m, ok
-}
-
-// readSymbols reads what the standard calls multiple: one symbol, or an array of them.
-func readSymbols(v amqpvalue.Value) (all []Symbol, ok bool) {
-	if text, ok := v.Text(); ok {
-		return []Symbol{Symbol(text)}, true
-	}
-
-	size := 0 // of a length
-
-	switch {
-	case v[0] == amqpvalue.Array8 && len(v) >= 4:
-		size, v = lengthSize(v[3]), v[4:]
-	case v[0] == amqpvalue.Array32 && len(v) >= 10:
-		size, v = lengthSize(v[9]), v[10:]
-	}
-
-	if size == 0 {
-		return nil, false
-	}
-
-	for len(v) >= size {
-		length := uint64(v[0])
-		if size == 4 {
-			length = uint64(binary.BigEndian.Uint32(v))
-		}
-
-		v = v[size:]
-		if length > uint64(len(v)) {
-			return nil, false
-		}
-
-		all = append(all, Symbol(v[:length]))
-		v = v[length:]
-	}
-
-	return all, len(v) == 0
-}
-
-// lengthSize returns in how many bytes an array's symbols of this format code tell their length, 0 for another code.
-func lengthSize(code byte) int {
-	switch code {
-	case amqpvalue.Symbol8:
-		return 1
-	case amqpvalue.Symbol32:
-		return 4
-	}
-
-	return 0
 }
 
 // simple returns v as Go has it, also if it has a descriptor, which a filter has and which its name tells too. Some
@@ -254,6 +203,12 @@ func appendValue(b []byte, v any) []byte {
 
 	case Symbol:
 		return appendText(append(b, amqpvalue.Symbol32), v)
+
+	case amqpvalue.Value:
+		if len(v) == 0 {
+			return append(b, amqpvalue.Null)
+		}
+		return append(b, v...)
 
 	case []byte:
 		return appendText(append(b, amqpvalue.Binary32), v)
