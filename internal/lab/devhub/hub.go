@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -252,7 +254,9 @@ func (h *Hub) Owners() map[string]string {
 func (h *Hub) readers(partition string) (all []*link) {
 	for _, p := range h.partitions {
 		if partition == "" || partition == p.id {
-			all = p.appendReaders(all)
+			p.mu.Lock()
+			all = slices.AppendSeq(all, maps.Keys(p.readers))
+			p.mu.Unlock()
 		}
 	}
 

@@ -1,9 +1,7 @@
 package devhub
 
 import (
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -274,13 +272,6 @@ func (p *partition) leave(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.readers, l)
-}
-
-// appendReaders appends the links that read the partition to all.
-func (p *partition) appendReaders(all []*link) []*link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.AppendSeq(all, maps.Keys(p.readers))
 }
 
 // geoPrefix is what offsets of a geo-replicated namespace begin with.

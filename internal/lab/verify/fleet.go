@@ -64,22 +64,14 @@ func (l *Log) fleets() map[alarm]*fleet {
 	return all
 }
 
-// heardIn reports whether the device was, from a time to another.
-func (t *silenceTrack) heardIn(from, to time.Time) bool {
-	next, _ := slices.BinarySearchFunc(t.times, from, time.Time.Compare)
-	if next == len(t.times) {
-		return false
-	}
-
-	return !t.times[next].After(to)
-}
-
 // expected returns how many devices are at a time, whatever a worker knows: they were heard in a time before it, and
 // were never allowed to be silent.
 func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
 	from := at.Add(1 - within)
 	for _, t := range f.devices {
-		if !t.allowed && t.heardIn(from, at) {
+		next, _ := slices.BinarySearchFunc(t.times, from, time.Time.Compare)
+		wasHeard := next < len(t.times) && !t.times[next].After(at)
+		if wasHeard && !t.allowed {
 			n++
 		}
 	}
