@@ -32,7 +32,7 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	// The hub is asked, although no deadline is over, whether events come again, and if this partition reports outages,
 	// whether there is one.
 	unproven := waiting || w.roster.Outage != 0 || w.hub != "" && w.mayBeCutOff(now)
-	w.waits = false
+	w.waits, w.owed = false, false
 	for rule := range w.rules {
 		w.waits = w.look(rule, now) || w.waits
 		w.waits = w.forgetSilent(rule, now) || w.waits
@@ -84,7 +84,9 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 			// It was allowed to be silent, as if it had said so, and is not forgotten.
 			w.roster.Excuse(device, rule, l.proven)
 			w.changed = w.changed || now.Sub(w.written) >= keepExcuses
-		case of.Name == "" && !w.expectsAny(&l, of.Device), of.Name != "" && !w.heardAfter(rule, of, deadline):
+		case of.Name == "" && !w.expectsAny(&l, of.Device):
+		case of.Name != "" && !w.heardAfter(rule, of, deadline):
+			w.owed = true
 		case waits:
 			unproven = true
 		case w.isUnreached(&l, deadline): // every device has its time once more
@@ -254,6 +256,13 @@ func (w *Watch) Next(now int64) int64 {
 	}
 
 	return max(next, now) + margin
+}
+
+// Owed reports whether the last look has left a sensor's silence to when its device is heard.
+func (w *Watch) Owed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.owed
 }
 
 // never is later than any time, in Unix ms, and clockMargin may be added to it.

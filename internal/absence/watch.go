@@ -130,6 +130,7 @@ type Watch struct {
 	here     roster.Expected // what the rules expect, as of the last look at which nothing had come to the hub for a while
 	begun    bool            // Begin was called
 	waits    bool            // at the last look somebody's time was over, and nothing was said of that yet
+	owed     bool            // at the last look a sensor's was over, of whose device nothing has come since
 
 	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see Hear
 	name []byte        // of the sensor that is heard, reused

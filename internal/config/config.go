@@ -229,11 +229,12 @@ func (c Config) Origin() string {
 	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
-// MarshalLogObject writes every variable whose value is not the default, under its name. Secrets show as "[redacted]".
+// MarshalLogObject writes every variable whose value is not the default, under its name, and the threshold if it is set: it has
+// no default, and may be 0. Secrets show as "[redacted]".
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	usual := readVariables(func(string) (string, bool) { return "", false }, &configError{})
 	for i, v := range Variables() {
-		if text := c.shown(i); text != usual.shown(i) {
+		if text := c.shown(i); text != usual.shown(i) || slices.Contains(c.RulesFile.beside, v.Name) {
 			enc.AddString(v.Name, text)
 		}
 	}

@@ -128,9 +128,9 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The log says only what is not the default.
+// The log says only what is not the default, and the threshold, also one of 0.
 func TestLogSaysWhatIsSet(t *testing.T) {
-	environment(t, valid("LOG_FORMAT=console", "THROTTLE_WINDOW=1m", "DRAIN_TIMEOUT=30s", "REPLICA_NAME=r"))
+	environment(t, valid("TEMPERATURE_THRESHOLD=0", "LOG_FORMAT=console", "THROTTLE_WINDOW=1m", "DRAIN_TIMEOUT=30s", "REPLICA_NAME=r"))
 	c, _, err := Load()
 	if err != nil {
 		t.Fatal(err)
@@ -220,6 +220,7 @@ func TestMistakes(t *testing.T) {
 		{"placeholder", valid("EVENTHUB_CONNECTION_STRING=" + strings.Replace(hubString, key64, "<your key>", 1)), "EVENTHUB_CONNECTION_STRING", "placeholder"},
 		{"bad emulator", valid("EVENTHUB_CONNECTION_STRING=" + hubString + ";UseDevelopmentEmulator=maybe"), "EVENTHUB_CONNECTION_STRING", "UseDevelopmentEmulator"},
 		{"not pairs", valid("EVENTHUB_CONNECTION_STRING=ns.servicebus.windows.net"), "EVENTHUB_CONNECTION_STRING", "is not a connection string"},
+		{"rules in quotes", valid("TEMPERATURE_THRESHOLD=", `RULES_FILE="/rules.yaml"`), "RULES_FILE", "is in quotes"},
 		{"in quotes", valid(`EVENTHUB_CONNECTION_STRING="` + hubString + `"`), "EVENTHUB_CONNECTION_STRING", "is in quotes"},
 		{"two hubs", valid("EVENTHUB_NAMESPACE=ns.servicebus.windows.net", "EVENTHUB_NAME=telemetry"), "EVENTHUB_CONNECTION_STRING", "and EVENTHUB_NAMESPACE are set"},
 		{"two hubs, iot", valid("IOTHUB_CONNECTION_STRING=" + iotString), "EVENTHUB_CONNECTION_STRING", "and IOTHUB_CONNECTION_STRING are set"},

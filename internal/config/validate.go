@@ -135,7 +135,7 @@ var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-
 
 // validateReadings checks the one rule that variables describe, and where messages have their time.
 func (c *Config) validateReadings(e *configError) {
-	isSet := c.HasRules() || slices.Contains(c.RulesFile.beside, "TEMPERATURE_THRESHOLD")
+	isSet := c.HasRules() || e.has("RULES") || e.has("RULES_FILE") || slices.Contains(c.RulesFile.beside, "TEMPERATURE_THRESHOLD")
 	e.addIf(!isSet, "TEMPERATURE_THRESHOLD", "is missing: %s; or set RULES or RULES_FILE", hints["TEMPERATURE_THRESHOLD"])
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 

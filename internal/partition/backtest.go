@@ -143,6 +143,9 @@ func (b *Backtest) Take(id string, events []telemetry.Event) {
 		if b.shortest < math.MaxInt64 {
 			b.watchAt = min(b.watchAt, b.now+b.shortest)
 		}
+		if reg.unheard.Owed() {
+			b.watchAt = min(b.watchAt, b.now+absence.Settling.Microseconds())
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"time"
+	"unique"
 
 	"alertworker/internal/records"
 	"alertworker/internal/sensor"
@@ -44,16 +45,16 @@ type header struct {
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
 	values := []string{""}
-	numbers := map[string]uint64{"": 0} // of values
+	numbers := map[unique.Handle[string]]uint64{} // of values; what is not there has 0
 	for f := range r.columns {
 		if r.columns[f].Per == "" {
 			continue
 		}
 
 		for d := range r.names {
-			value := r.Shared(d, f)
-			if _, is := numbers[value]; !is {
-				numbers[value] = uint64(len(values))
+			shared := r.of(d)[f].shared
+			if value := r.Shared(d, f); value != "" && numbers[shared] == 0 {
+				numbers[shared] = uint64(len(values))
 				values = append(values, value)
 			}
 		}
@@ -86,7 +87,7 @@ func (r *Roster) Encode() []byte {
 		}
 
 		for d := range r.names {
-			b = binary.AppendUvarint(b, numbers[r.Shared(d, f)])
+			b = binary.AppendUvarint(b, numbers[r.of(d)[f].shared])
 		}
 	}
 
@@ -195,7 +196,7 @@ func Decode(packed []byte) (*Roster, error) {
 
 	var values []string
 	if in.Format != formatPlain {
-		for range min(from.count(), in.Devices*len(in.Columns)+1) {
+		for range min(from.count(), from.rest.Len()) { // each takes a byte at least
 			values = append(values, from.text())
 		}
 	}

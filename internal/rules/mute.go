@@ -76,12 +76,12 @@ func (m *Mute) until(s *Subject) time.Time {
 
 // TimeOf returns the time that text is by RFC 3339, zero if it is none.
 func TimeOf(text string) (t time.Time) {
+	var room [64]byte // more than a time takes
 	// What most devices have is none. UnmarshalText would make an error of it.
-	if len(text) < len("2006-01-02T15:04:05Z") || text[10] != 'T' {
+	if len(text) < len("2006-01-02T15:04:05Z") || len(text) > len(room) || text[10] != 'T' {
 		return time.Time{}
 	}
 
-	var room [64]byte // more than a time takes
 	if t.UnmarshalText(append(room[:0], text...)) != nil {
 		return time.Time{}
 	}
