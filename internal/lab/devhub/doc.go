@@ -27,7 +27,7 @@
 // A frame on an unknown handle costs the session. A connection may be without links.
 //
 // Errors have the service's wording. Not supported, unless on demand: transactions,
-// geo-replication, schema registry, other throttling, retention by time, the expiry of accepted
+// geo-replication, schema registry, other throttling, retention by time, and the expiry of accepted
 // claims. A token other than a shared access signature is accepted unchecked.
 //
 // # How it works
