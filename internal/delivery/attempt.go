@@ -243,6 +243,9 @@ func (r *receiver) answered(m *message, err error) {
 	case isTaken || failure.Refused: // it works
 		r.answers++
 		r.breaker = breaker{}
+		for d := r.first(awaitsReceiver); d != nil; d = r.first(awaitsReceiver) { // what failed waits like any other
+			d.move(pausing, d.wait, d.key)
+		}
 		r.pace.Taken(now)
 		if isTaken {
 			r.taken += int64(len(m.claimed))

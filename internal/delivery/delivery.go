@@ -22,7 +22,8 @@ import (
 //	ready          its turn                                  attempting
 //	pausing        the time of the next attempt              ready
 //	awaitsWindow   the last alert's window to end            ready; recoveries only
-//	awaitsReceiver the same: the last attempt failed         attempting
+//	awaitsReceiver the same as pausing: the receiver has     attempting; pausing once the receiver answers
+//	               not answered since the last one failed
 //	givenUp        its dead letter to be composed, unless    attempting
 //	               another replica has sent it, and kept
 //	attempting     the attempt to end                        what the attempt says, or the end
@@ -356,7 +357,7 @@ func (d *delivery) follow(v verdict) {
 	d.await(v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
 }
 
-// wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
+// await puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
 // closed.
 func (d *delivery) await(s state, why Wait, key int64) {
 	r := d.q.to

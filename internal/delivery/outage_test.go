@@ -552,3 +552,34 @@ func TestStoreIsAskedSeldomAboutOneAlert(t *testing.T) {
 		}
 	})
 }
+
+// A receiver that takes alerts is not down because of one refusal while an alert of its own fault pauses.
+func TestOneRefusalBesideAFailureIsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		tries := 0
+		r.set(func(_ context.Context, a notify.Alert) error {
+			switch a.Device {
+			case "poison":
+				tries++
+				return &notify.Error{Untaken: true, Status: 500, Err: errors.New("answered 500")}
+			case "bad":
+				return errRefused
+			}
+			return nil
+		})
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("poison")
+		for i := 0; tries < 7; i++ { // after which it pauses for more than half a minute
+			p.hot(fmt.Sprint("well", i))
+			pass(time.Second)
+		}
+		p.hot("bad")
+		pass(34 * time.Second)
+		if state := s.dispatcher.Receivers()[0]; state.Down || tries != 7 {
+			t.Errorf("after %d attempts at the one: %+v", tries, state)
+		}
+	})
+}

@@ -383,6 +383,37 @@ func TestNewBeforeOld(t *testing.T) {
 	})
 }
 
+// A first alert that failed goes in its turn, though a reminder that failed before it waits for its own.
+func TestWhatFailedGoesInItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{limits: notify.Limits{Places: 1, Rate: notify.Rate{Every: time.Second}}}
+		failed := map[string]bool{"reminder": false, "first": false}
+		r.set(func(_ context.Context, a notify.Alert) error {
+			if did, fails := failed[a.Device]; fails && !did {
+				failed[a.Device] = true
+				return errBusy
+			}
+			return nil
+		})
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		reminder := p.reading("reminder", s.topic("", nil))
+		reminder.Reminder = true
+		p.take(reminder)
+		synctest.Wait()
+		p.hot("first")
+		for i := range 600 {
+			p.hot(fmt.Sprint("well", i))
+		}
+		pass(10 * time.Second)
+		if !failed["reminder"] || !failed["first"] {
+			t.Fatal("not both have failed")
+		}
+		wantAlerts(t, r, "first", 1)
+	})
+}
+
 // A first alert that joins a reminder goes in the turn of a first alert.
 func TestFirstAlertJoinsAReminder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -138,8 +138,9 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	}
 
 	held := holds(record)
+	inWindow := !r.Recovery && r.Incident == "" && r.Enqueued.Before(n.quietUntil(record)) // also while the next alert is claimed
 	switch d := decide(n, record, held, r, time.Now()); {
-	case d.Outcome == Throttled, d.Outcome == Unneeded:
+	case inWindow, d.Outcome == Throttled, d.Outcome == Unneeded:
 		return Proven, nil
 	case held && n.Phase == phaseClaim:
 		return Sends, nil

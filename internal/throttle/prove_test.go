@@ -47,6 +47,7 @@ func TestProve(t *testing.T) {
 		proves("its recovery is due", request(2, true), throttle.Unproven)
 		time.Sleep(2 * time.Minute)
 		proves("after the window", request(90, false), throttle.Unproven)
+		do(request(95, false), throttle.NotTaken, func() { proves("in the window before a claim", request(30, false), throttle.Proven) })
 		do(request(100, true), throttle.Taken, nothing)
 		proves("recovered", request(100, true), throttle.Proven)
 		proves("before the recovery", request(90, false), throttle.Proven)
