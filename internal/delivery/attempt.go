@@ -491,7 +491,8 @@ func (a *attempt) failed() verdict {
 	d.dead = &deadLetter{letter: q.letter(a.alert, reason)}
 	d.dead.letter.Alert.To = a.failure.Left
 	if a.failure.Refused && d.notice == nil {
-		d.dead.cause = refusedAlert
+		d.dead.cause, d.dead.refused = refusedAlert, time.Now()
+		d.dead.covers = a.claim.Grant.Now.Add(d.subject.Topic.Message.Window).UnixMicro()
 	}
 
 	return verdict{state: givenUp, why: WaitDeadLetter}
@@ -586,23 +587,21 @@ func (d *delivery) writeLetter() verdict {
 	if d.dead.cause == refusedAlert { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
 		//planted:refusal-forgotten skip
-		//planted:site-refused-each d.gate().Refused(d.of(&d.head)); skip
-		d.gate().Refused(d.subject.About)
+		//planted:site-refused-each d.gate().Refused(d.of(&d.head), d.dead.refused); skip
+		d.gate().Refused(d.subject.About, d.dead.refused)
 	}
 
 	return v
 }
 
-// coversRefused returns what a refusal for good settles: all that joined. Of devices that share alerts another one is
-// tried once, because the fault may lie in what is said of the first.
+// coversRefused returns what a refusal for good settles: what joined within a window of it. Of devices that share alerts
+// another one is tried once, because the fault may lie in what is said of the first.
 func (d *delivery) coversRefused() func(*Reading) bool {
-	if !d.subject.Topic.Shared || d.triedSecondDevice {
-		return coversAll
-	}
-
+	refused, until := d.of(&d.head).Device, d.dead.covers
+	all := !d.subject.Topic.Shared || d.triedSecondDevice
 	d.triedSecondDevice = true
-	refused := d.of(&d.head).Device
-	return func(r *Reading) bool { return d.of(r).Device == refused }
+
+	return func(r *Reading) bool { return r.Enqueued < until && (all || d.of(r).Device == refused) }
 }
 
 // debug logs what became of d's head.

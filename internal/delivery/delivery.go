@@ -103,6 +103,10 @@ type deadLetter struct {
 	cause  cause
 	letter *notify.DeadLetter // nil until it is composed
 	kept   bool
+
+	// If it is a refusedAlert: when it was, and up to which readings, by the hub's clock in Unix µs, it settles them too.
+	refused time.Time
+	covers  int64
 }
 
 // A cause is why a delivery was given up.

@@ -119,13 +119,13 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 				return Reply{Reason: WaitReceiver.String(), Detail: fmt.Sprintf("receiver %s did not accept the alert: %v", name, a.failure)}
 			}
 
-			letter := q.letter(a.alert, refusal(a.failure))
+			refused, letter := time.Now(), q.letter(a.alert, refusal(a.failure))
 			if q.keep(sending, letter) != nil {
 				detail := "receiver " + name + " refused the alert, and its dead letter cannot be written"
 				return Reply{Reason: WaitDeadLetter.String(), Detail: detail}
 			}
 
-			d.gate().Refused(d.subject.About) // within the window it needs no other
+			d.gate().Refused(d.subject.About, refused) // within the window it needs no other
 			return Reply{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 
 		default:

@@ -59,8 +59,8 @@ type Gate interface {
 	SuppressedShared(value, device string)
 	// Count returns what was counted for a device or sensor, or a value, since the last alert about it.
 	Count(about sensor.ID) int64
-	// Refused has this replica remember a window that begins now: only a recovery may come within it.
-	Refused(about sensor.ID)
+	// Refused has this replica remember a window that began at a time: only a recovery may come within it.
+	Refused(about sensor.ID, at time.Time)
 }
 
 // A Key says what a notice is about.

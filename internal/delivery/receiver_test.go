@@ -490,6 +490,29 @@ func TestRefusedAlertsAreSettledOnceKept(t *testing.T) {
 	})
 }
 
+// A refusal covers a window from when it came, however long its dead letter takes: what comes later is tried anew.
+func TestRefusalCoversItsWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: failing(errRefused)}
+		s := newReplica(t, r)
+		s.dead.fail(errors.New("disk full"))
+		p := s.open("0")
+		defer s.end()
+		p.hot("odd")
+		pass(window / 2)
+		p.hot("odd") // within
+		pass(window)
+		p.hot("odd") // after
+		s.dead.fail(nil)
+		pass(2 * time.Minute)
+		wantWatermark(t, p, 3)
+		dead := s.dead.all()
+		if n := len(r.attempts("odd")); n != 2 || len(dead) != 2 || dead[1].Alert.Sequence != 3 {
+			t.Errorf("it was refused %d times, and is dead letters %+v", n, dead)
+		}
+	})
+}
+
 // An alert that fails again and again while others are taken is given up after eight answers about it. If there is no
 // answer, or one that may be about anything, only its age gives it up.
 func TestAlertThatFailsAloneIsGivenUp(t *testing.T) {

@@ -114,7 +114,7 @@ func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
 		g, other := newGate(store), newGate(store)
-		g.Refused(sensor.Of("oven#7"))
+		g.Refused(sensor.Of("oven#7"), time.Now())
 		time.Sleep(window - time.Second)
 		if !g.Recent(sensor.Of("oven#7")) || other.Recent(sensor.Of("oven#7")) {
 			t.Error("want it to be remembered here alone")

@@ -137,10 +137,10 @@ func (g *Gate) Settle(ctx context.Context, c *throttle.Claim, answer throttle.An
 	return result, err
 }
 
-// Refused starts the window of a device or sensor on this replica alone: its alert is a dead letter, because the receiver
-// refuses what it says, and would refuse the next one too. A recovery waits for its end.
-func (g *Gate) Refused(of sensor.ID) {
-	until := time.Now().Add(g.window)
+// Refused begins the window of a device or sensor at a time, on this replica alone: its alert is a dead letter, because the
+// receiver refuses what it says, and would refuse the next one too. A recovery waits for its end.
+func (g *Gate) Refused(of sensor.ID, at time.Time) {
+	until := at.Add(g.window)
 	g.remember(of, throttle.Window{Ends: until, Frees: until}, true)
 }
 
