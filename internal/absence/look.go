@@ -32,7 +32,8 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	// The hub is asked, although no deadline is over, whether events come again, and if this partition reports outages,
 	// whether there is one.
 	unproven := waiting || w.roster.Outage != 0 || w.hub != "" && w.mayBeCutOff(now)
-	w.waits, w.owed = false, false
+	w.waits = false
+	clear(w.owed)
 	for rule := range w.rules {
 		w.waits = w.look(rule, now) || w.waits
 		w.waits = w.forgetSilent(rule, now) || w.waits
@@ -86,7 +87,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 			w.changed = w.changed || now.Sub(w.written) >= keepExcuses
 		case of.Name == "" && !w.expectsAny(&l, of.Device):
 		case of.Name != "" && !w.heardAfter(rule, of, deadline):
-			w.owed = true
+			w.owed[of.Device] = true
 		case waits:
 			unproven = true
 		case w.isUnreached(&l, deadline): // every device has its time once more
@@ -246,6 +247,9 @@ func (w *Watch) Next(now int64) int64 {
 		for rule := range w.rules {
 			h := w.roster.Heard(device, rule)
 			_, deadline := w.roster.Silence(rule, h)
+			if w.isOpen(key{rule, w.roster.Name(device)}) {
+				deadline = never
+			}
 			cutOff := w.newest + w.rules[rule].Limit.Milliseconds()
 			for _, at := range [...]int64{deadline, w.forgetAt(rule, h), cutOff} {
 				if at >= now-margin {
@@ -258,11 +262,11 @@ func (w *Watch) Next(now int64) int64 {
 	return max(next, now) + margin
 }
 
-// Owed reports whether the last look has left a sensor's silence to when its device is heard.
-func (w *Watch) Owed() bool {
+// Owed reports whether the last look has left the silence of one of a device's sensors to when the device is heard.
+func (w *Watch) Owed(device string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.owed
+	return w.owed[device]
 }
 
 // never is later than any time, in Unix ms, and clockMargin may be added to it.

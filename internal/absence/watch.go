@@ -130,7 +130,7 @@ type Watch struct {
 	here     roster.Expected // what the rules expect, as of the last look at which nothing had come to the hub for a while
 	begun    bool            // Begin was called
 	waits    bool            // at the last look somebody's time was over, and nothing was said of that yet
-	owed     bool            // at the last look a sensor's was over, of whose device nothing has come since
+	owed     map[string]bool // devices of which nothing had come, at the last look, since the time of a sensor of theirs was over
 
 	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see Hear
 	name []byte        // of the sensor that is heard, reused
@@ -175,6 +175,7 @@ func New(rules []Rule, alarms Alarms, hub string, file *roster.File, log *zap.Lo
 		roster: roster.New(columns(rules)),
 		open:   map[key]roster.Place{},
 		back:   map[key]int64{},
+		owed:   map[string]bool{},
 	}
 }
 

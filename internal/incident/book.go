@@ -56,14 +56,14 @@ func (b *Book) name(g Group) string {
 // Read returns the record of g, and the store's clock. Without one the record is zero.
 func (b *Book) Read(ctx context.Context, g Group) (r Record, now time.Time, err error) {
 	c, there, err := b.read(ctx, b.name(g))
-	return c.Record, there.Now, err
+	return c.Record, there.Now, wrap(g, err)
 }
 
 // read returns what a record holds. One that is gone, or damaged, holds nothing: its incident begins anew.
 func (b *Book) read(ctx context.Context, name string) (c content, there records.Record, err error) {
 	there, err = b.Store.Read(ctx, name, maxRecord)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
-		return content{}, there, fmt.Errorf("read an incident: %w", err)
+		return content{}, there, fmt.Errorf("read its record: %w", err)
 	}
 
 	if json.Unmarshal(there.Content, &c) != nil {
@@ -136,7 +136,7 @@ func wrap(g Group, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("write the incident of %s %q: %w", g.Per, g.Value, err)
+	return fmt.Errorf("the incident of %s %q: %w", g.Per, g.Value, err)
 }
 
 // A Listed is a record, and what it is of.

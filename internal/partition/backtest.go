@@ -63,7 +63,7 @@ type BacktestNotice struct {
 	Enqueued  time.Time
 	Value     float64
 	Limit     float64          // that the value reached, or has cleared
-	Request   throttle.Request // to the gate, without an ID
+	Request   throttle.Request // to the gate
 }
 
 // A BacktestAlarm is an alarm that has opened or cleared.
@@ -143,7 +143,7 @@ func (b *Backtest) Take(id string, events []telemetry.Event) {
 		if b.shortest < math.MaxInt64 {
 			b.watchAt = min(b.watchAt, b.now+b.shortest)
 		}
-		if reg.unheard.Owed() {
+		if reg.unheard.Owed(events[i].Device) {
 			b.watchAt = min(b.watchAt, b.now+absence.Settling.Microseconds())
 		}
 	}

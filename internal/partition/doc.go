@@ -51,8 +51,8 @@
 //	    alarms from before its time, and of readings that another owner may have read, an owner does not know who they
 //	    are: then it is due to everybody, and the gate knows.
 //	  - A reading that opens an alarm asks the gate, unless this replica remembers a window that
-//	    began since it took the partition over. Within an earlier one another replica may have
-//	    sent a recovery, after an operator ended that window.
+//	    began since it took the partition over. Within an earlier one, which it alone knows because the
+//	    receiver refused an alert, another replica may have sent a recovery.
 //	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
 //	    the ledger keeps it until every receiver has settled it. While the window is in force it
 //	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -98,8 +99,11 @@ func TestSilenceIsToldSoon(t *testing.T) {
 			s.start(p)
 			p.publishBody("oven", "{}")
 			p.talk("kiln", time.Duration(offset)*700*time.Millisecond)
+			var mu sync.Mutex
 			var late []time.Duration
 			r.set(func(_ context.Context, a notify.Alert) error {
+				mu.Lock()
+				defer mu.Unlock()
 				late = append(late, time.Since(a.Enqueued))
 				return nil
 			})
