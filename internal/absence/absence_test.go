@@ -649,6 +649,22 @@ func TestBegin(t *testing.T) {
 	}
 }
 
+// A message that cannot be decoded came to the hub all the same, which is not cut off then, whatever it said before.
+func TestUndecodableMessageReachesTheHub(t *testing.T) {
+	b := newBench(t)
+	b.sends("oven", "kiln")
+	b.cutOff = true
+	b.now = limit + 6*time.Second
+	b.prove()
+	broken := *b.publish("oven")
+	broken.Undecodable = "broken"
+	b.hear(broken, false, 0)
+	b.look()
+	if len(b.said) > 0 {
+		t.Errorf("it says %q", b.said)
+	}
+}
+
 // The time that an undecodable message claims puts no deadline off.
 func TestDawnOfAnUndecodableMessage(t *testing.T) {
 	b := newBench(t)

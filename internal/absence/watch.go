@@ -528,12 +528,15 @@ func (w *Watch) follow(e *telemetry.Event) {
 		}
 		w.reach(at)
 
-	case w.expected > 0: // the number that it claims proves nothing, but that some may be missing
+	default: // it came to the hub; the number that it claims proves nothing, but that some may be missing
 		//planted:undecodable-hides-gap if false
-		if at.Sequence > w.expected && !e.Enqueued.IsZero() {
+		if w.expected > 0 && at.Sequence > w.expected && !e.Enqueued.IsZero() {
 			w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
 		}
-		w.expected++
+		if w.expected > 0 {
+			w.expected++
+		}
+		w.sign(at.Time)
 	}
 }
 
