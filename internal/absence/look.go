@@ -27,6 +27,7 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 		return q
 	}
 
+	w.excuse()
 	w.followHub(now)
 
 	// The hub is asked, although no deadline is over, whether events come again, and if this partition reports outages,
@@ -38,8 +39,6 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 		w.waits = w.look(rule, now) || w.waits
 		w.waits = w.forgetSilent(rule, now) || w.waits
 	}
-
-	clear(w.back)
 
 	if (unproven || w.waits) && !w.asking && !now.Before(w.next) {
 		q.Hub = true
@@ -68,11 +67,6 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 
 	for device := range w.roster.Len() {
 		of := w.roster.Name(device)
-		if at, is := w.back[key{rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see Hear
-			//planted:sensors-not-excused skip
-			w.roster.Excuse(device, rule, at+w.rules[rule].Limit.Milliseconds())
-		}
-
 		h := w.roster.Heard(device, rule)
 		since, deadline := w.roster.Silence(rule, h)
 		switch {
@@ -105,6 +99,25 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 	}
 
 	return unproven
+}
+
+// excuse gives the sensors of devices that have come back as long again: see Hear.
+func (w *Watch) excuse() {
+	if len(w.back) == 0 {
+		return
+	}
+
+	for device := range w.roster.Len() {
+		of := w.roster.Name(device)
+		for rule := range w.rules {
+			if at, is := w.back[key{rule, sensor.Of(of.Device)}]; is && of.Name != "" {
+				//planted:sensors-not-excused skip
+				w.roster.Excuse(device, rule, at+w.rules[rule].Limit.Milliseconds())
+			}
+		}
+	}
+
+	clear(w.back)
 }
 
 // heardAfter reports whether something came of a sensor's device at a time or after it, in Unix ms: else the device may

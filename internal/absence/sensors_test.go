@@ -53,6 +53,14 @@ func TestSensorsFallSilent(t *testing.T) {
 			pass(b, 5*m, "flow", "return")
 		}, "gw fell, gw heard by 34"},
 		"it comes back, but for a sensor": {func(b *bench) { pass(b, 30*m); pass(b, 12*m, "flow") }, "gw fell, gw heard by 34, gw / return fell"},
+		"it comes back, and has another owner before anybody looks": {func(b *bench) {
+			pass(b, 30*m)
+			b.now += m
+			b.sendsOf("gw", "flow", expected)
+			b.Save(t.Context(), true)
+			b.begin(b.log[len(b.log)-1].Position)
+			pass(b, 7*m, "flow")
+		}, "gw fell, gw heard by 34"},
 		"a sensor is silent, and then the gateway": {func(b *bench) {
 			pass(b, 12*m, "flow")
 			pass(b, 12*m)

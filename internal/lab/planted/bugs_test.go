@@ -66,6 +66,7 @@ var bugs = []bug{
 	{"other-hub-without-roster", "the first checkpoint of another hub has no roster", 111, false},
 	{"end-by-own-clock", "the end of an alert in Alertmanager is by the replica's clock", 137, false},
 	{"forgotten-is-silent-again", "the ledger drops the end of a silence although no roster has forgotten the device", 0, false},
+	{"excuse-not-saved", "the roster is written without the time that sensors have when their device comes back", 0, false},
 	{"owner-not-asked", "a recovery is sent without asking whose the partition is", 0, true},
 	{"late-mark", "the mark is taken a second after the decision", 0, true},
 	{"age-asked-while-probed", "age is asked only while a receiver is probed", 0, true},
