@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -91,4 +92,63 @@ func TestExcludedDevice(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A recovery has the limit that its reading is beyond, or of an alarm that ends by a condition that of the alarm, and what its
+// message shows. What reaches a limit, and what has no measurement, is counted.
+func TestWhatARecoverySays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end   string
+		limit float64
+	}{
+		"a reading beyond clear": {`{"temperature":1,"kind":"frozen","site":"rome"}`, threshold - 5},
+		"a condition":            {`{"temperature":1,"kind":"chilled","site":"rome"}`, threshold},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, func(r *rules.Rule) {
+					r.Only = []rules.Condition{{Name: "kind", Values: []string{"frozen"}}}
+					r.Levels[0].Clear = threshold - 5
+				}, r)
+				s.config.Rules.Show = []string{"site", "none"}
+				s.start(p)
+				p.publishBody("truck", `{"temperature":99,"kind":"frozen","site":"paris"}`)
+				time.Sleep(2 * time.Minute)
+				p.publishBody("truck", tt.end)
+				p.publishBody("truck", `{}`)
+				time.Sleep(2 * time.Minute)
+				s.end()
+				alerts := r.alerts("truck")
+				if len(alerts) != 2 || !alerts[1].Resolved || alerts[1].Threshold != tt.limit {
+					t.Fatalf("notified of %+v", alerts)
+				}
+				for i, site := range []string{"paris", "rome"} {
+					if want := notify.Shown("").With("site", site); alerts[i].Shown != want {
+						t.Errorf("it shows %q, want %q", alerts[i].Shown, want)
+					}
+				}
+				if n := s.stats.Events[telemetry.ReasonMissing].Load(); n != 1 {
+					t.Errorf("%d events without a reading", n)
+				}
+				if n := s.stats.Over.Load(); n != 1 {
+					t.Errorf("%d events over the limit", n)
+				}
+			})
+		})
+	}
+}
+
+// A message without any measurement is counted as one that has no reading.
+func TestNoMeasurement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := with(t, func(r *rules.Rule) { r.Each = "readings" })
+		s.start(p)
+		p.say("truck", time.Second, `{"readings":[]}`, `{"readings":[{"temperature":1},{"temperature":2}]}`)
+		s.end()
+		if missing, ok := s.stats.Events[telemetry.ReasonMissing].Load(), s.stats.Events[telemetry.ReasonOK].Load(); missing != 1 || ok != 1 {
+			t.Errorf("%d without, %d with one", missing, ok)
+		}
+	})
 }
