@@ -85,8 +85,7 @@
 //     window ago: [Busy].
 //   - Otherwise it claims the key and sends the incident's id, always the same.
 //
-// An end is [Unneeded] if the receiver was not told of the incident, and may not have been, or was told again since the end was
-// claimed: then it has gone on, and ends under another id. It waits as a recovery does.
+// An end is [Unneeded] if the receiver was not told of the incident, and may not have been. It waits as a recovery does.
 // Its claim leaves what was told, so that giving it back is no loss; that it may have been taken stays in the record until
 // an alert is taken.
 //

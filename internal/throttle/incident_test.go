@@ -54,11 +54,6 @@ func TestIncidents(t *testing.T) {
 		r.ID = incident + "/2/resolved"
 		return r
 	}
-	firstEnd := func(incident string) throttle.Request {
-		r := ended(incident)
-		r.ID = incident + "/resolved"
-		return r
-	}
 	old := func(string) throttle.Request {
 		return throttle.Request{Device: "berlin", ID: "old", Enqueued: time.Now()}
 	}
@@ -147,22 +142,6 @@ func TestIncidents(t *testing.T) {
 			{0, endedAgain, "a", unknown, throttle.Failed, "a/resolved"},
 			{0, never, "a", unknown, throttle.Failed, "a"},
 			{claimTTL + window, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
-		},
-		"an end from before it went on is not needed": {
-			told,
-			{window, firstEnd, "a", yes, throttle.Sent, "a/resolved"},
-			{0, about, "a", yes, throttle.Sent, "a"},
-			{window, firstEnd, "a", unknown, throttle.Unneeded, ""},
-			{0, endedAgain, "a", unknown, throttle.Failed, "a/2/resolved"},
-			{0, firstEnd, "a", yes, throttle.Unneeded, ""},
-			{0, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
-		},
-		"nor is one whose fate was not known then": {
-			told,
-			{window, firstEnd, "a", unknown, throttle.Failed, "a/resolved"},
-			{0, never, "a", yes, throttle.Sent, "a"},
-			{window, firstEnd, "a", unknown, throttle.Unneeded, ""},
-			{0, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
 		},
 		"an end needs an alert": {
 			{0, ended, "a", yes, throttle.Unneeded, ""},

@@ -137,7 +137,7 @@ func (g *groupRecord) is(s incident.State) bool { return incidentStates[g.state]
 // An incidentRecord is a lease.Record with the note about incidents in it, in little room.
 type incidentRecord struct {
 	phase, id, told, mayTold int8
-	end, aside, past         endOf
+	end, aside               endOf
 	again                    bool
 	toldAt, claimed, written sec
 	hold, token              int8
@@ -155,7 +155,6 @@ func (m *incidentModel) note(r *incidentRecord) note {
 		ToldAt:     modelMillis(r.toldAt),
 		MayTold:    incidentIDs[r.mayTold],
 		Aside:      r.aside.id(),
-		Past:       r.past.id(),
 	}
 }
 
@@ -168,7 +167,7 @@ func (r *incidentRecord) write(n note, now sec, hold int8) {
 	}
 	r.id, r.end = incidentFrom(n.ID), endFromID(n.RecoveryID)
 	r.told, r.toldAt, r.mayTold, r.aside = incidentFrom(n.Told), modelSec(n.ToldAt), incidentFrom(n.MayTold), endFromID(n.Aside)
-	r.again, r.past = n.Again, endFromID(n.Past)
+	r.again = n.Again
 	r.written, r.hold = now, hold
 }
 

@@ -3,7 +3,6 @@ package throttle
 import (
 	"cmp"
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
 
@@ -63,9 +62,6 @@ type note struct {
 	MayTold    string `json:"mayTold,omitempty"`
 	// Aside is the RecoveryID that a claim for an end has replaced. It comes back if the end was certainly not sent.
 	Aside string `json:"aside,omitempty"`
-	// Past is the ID of the last end that was taken, or that may have been before the alert of Told was. The incident has gone
-	// on since, so that it and those before it are not needed.
-	Past string `json:"past,omitempty"`
 }
 
 // A position is that of a reading in the log that numbered it. The zero position is none.
@@ -164,10 +160,6 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 	switch {
 	case r.Incident != "" && r.Recovery:
 		isDone = n.Told != r.Incident && n.ID != r.Incident && n.MayTold != r.Incident
-		//planted:end-of-before-sent if false
-		if number := overs(r.ID, r.Incident); number > 0 && number <= overs(n.Past, r.Incident) {
-			isDone = true
-		}
 		//planted:end-does-not-wait if waits { waits = false }
 		claim = note.claimEnd
 
@@ -395,21 +387,6 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	return c
 }
 
-// overs returns how often an incident was over with the end that has this ID; 0 if that is of another one.
-func overs(id, incident string) int {
-	rest, isOwn := strings.CutPrefix(id, incident+"/")
-	number, _, isNumbered := strings.Cut(rest, "/")
-	switch {
-	case !isOwn:
-		return 0
-	case !isNumbered:
-		return 1
-	}
-
-	n, _ := strconv.Atoi(number)
-	return n
-}
-
 // endID returns the ID under which the end goes that r asks for. One of unknown fate goes again unless an alert may have
 // come after it: the receiver has it, or has not, whatever was over since.
 func (n note) endID(r Request) string {
@@ -455,7 +432,6 @@ func (n note) afterAlert(r Request, at, taken time.Time) note {
 	switch {
 	case r.Incident != "":
 		n.Told, n.ToldAt, n.MayTold = r.Incident, millis(taken), ""
-		n.Past = cmp.Or(n.RecoveryID, n.Past)
 		n.RecoveryID, n.Aside = "", ""
 	case r.Repeat > 0 && n.ID == r.ID: // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
@@ -469,9 +445,6 @@ func (n note) afterAlert(r Request, at, taken time.Time) note {
 func (n note) afterRecovery(r Request) note {
 	n.Phase = phaseFree
 	n.Again = false
-	if r.Incident != "" {
-		n.Past = n.RecoveryID
-	}
 	n.RecoveryID, n.Aside = "", ""
 	n.Ended = 0
 	n.Notified = false

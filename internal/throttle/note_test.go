@@ -150,7 +150,7 @@ func TestNotesAfterAClaim(t *testing.T) {
 	for name, tt := range map[string]struct{ got, want note }{
 		"the window":                    {alert.afterAlert(Request{}, time.Time{}, time.Time{}), note{Phase: phaseWindow, ID: "1", Ended: 5, Quiet: 3, Aside: "2", Notified: true}},
 		"a recovery":                    {end.afterRecovery(repeated), note{Quiet: 3, Recovered: at}},
-		"the end of an incident":        {incident.afterRecovery(Request{Incident: "1"}), note{OfIncident: true, Quiet: 3, Past: "a/resolved"}},
+		"the end of an incident":        {incident.afterRecovery(Request{Incident: "1"}), note{OfIncident: true, Quiet: 3}},
 		"an answer that is not known":   {alert.givenBack(Unknown), note{ID: "1", Quiet: 3, Notified: true}},
 		"an id that was sent before":    {alert.givenBack(NotTaken), note{ID: "1", Quiet: 3, Notified: true}},
 		"what was certainly not taken":  {first.givenBack(NotTaken), note{Quiet: 5, Notified: true}},
