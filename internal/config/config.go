@@ -427,13 +427,24 @@ func readVariables(env lookup, e *configError) (c Config) {
 	return c
 }
 
-// read reads the variable of field into value.
+// read reads the variable of field into value; a secret, from the file that NAME_FILE names if that is set.
 func (env lookup) read(field reflect.StructField, value reflect.Value, e *configError) {
 	name := field.Tag.Get("envconfig")
 	text, set := env(name)
 
 	if hidden, ok := value.Addr().Interface().(redactable); ok && env.get(name+"_FILE") != "" {
-		e.addError(name, env.readSecretFile(name, hidden))
+		if text != "" {
+			e.add(name, "and %s_FILE are both set: remove one of them", name)
+			return
+		}
+
+		content, err := ReadFile(env.get(name + "_FILE"))
+		if err == nil {
+			err = hidden.UnmarshalText(content)
+		}
+
+		e.addIf(err != nil, name, "cannot be read from %s_FILE: %v", name, err)
+
 		return
 	}
 
@@ -454,24 +465,6 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		}
 		e.add(name, "is %s; must be %s", show(text), want)
 	}
-}
-
-// readSecretFile reads the secret of that name from the file that name_FILE names.
-func (env lookup) readSecretFile(name string, secret redactable) error {
-	if env.get(name) != "" {
-		return fmt.Errorf("and %s_FILE are both set: remove one of them", name)
-	}
-
-	content, err := ReadFile(env.get(name + "_FILE"))
-	if err == nil {
-		err = secret.UnmarshalText(content)
-	}
-
-	if err != nil {
-		return fmt.Errorf("cannot be read from %s_FILE: %w", name, err)
-	}
-
-	return nil
 }
 
 // inQuotes is a text in quotes.

@@ -141,7 +141,17 @@ func (c *Config) validateFilters(e *configError) {
 			e.add("NOTIFY_URLS", "entry %d has "+format, append([]any{i + 1}, args...)...)
 		}
 		f := r.Filter
-		levels := levelsOf(set, f.Rules)
+		has := map[string]bool{} // by name, the levels of the rules that it asks for
+		for _, r := range set.Rules {
+			if len(f.Rules) == 0 || slices.Contains(f.Rules, r.Name) {
+				for _, l := range r.Levels {
+					has[l.Name] = true
+				}
+			}
+		}
+
+		delete(has, "") // of a rule with one limit
+		levels := slices.Sorted(maps.Keys(has))
 		rule := slices.IndexFunc(f.Rules, isNot(names))
 		level := slices.IndexFunc(f.Levels, isNot(levels))
 		switch {
@@ -162,22 +172,6 @@ func (c *Config) validateFilters(e *configError) {
 // isNot returns a function that reports whether a name is not among known.
 func isNot(known []string) func(name string) bool {
 	return func(name string) bool { return !slices.Contains(known, name) }
-}
-
-// levelsOf returns the names of the levels of some rules of set, or of all if none are named.
-func levelsOf(set rules.Set, names []string) []string {
-	levels := map[string]bool{}
-	for _, r := range set.Rules {
-		if len(names) == 0 || slices.Contains(names, r.Name) {
-			for _, l := range r.Levels {
-				levels[l.Name] = true
-			}
-		}
-	}
-
-	delete(levels, "") // of a rule with one limit
-
-	return slices.Sorted(maps.Keys(levels))
 }
 
 // warnOfRules warns of what in valid rules may not be intended: alerts that no receiver gets.

@@ -359,7 +359,14 @@ func (r *rulesReader) rule(n ast.Node) {
 		key{name: "sensor", read: r.texts(&rule.Sensor, rules.MaxSensorNames, checkLookup)},
 		key{name: "unit", not: []string{"silent"}, read: r.text(&rule.Unit, checkPrintable(maxUnit))},
 		key{name: "valid", read: func(n ast.Node, _ string) { rule.Valid, rule.Flags = r.valid(n) }},
-		key{name: "only", read: func(n ast.Node, _ string) { rule.Only = r.only(n) }},
+		key{name: "only", read: func(n ast.Node, _ string) {
+			list := members(n)
+			r.wrongIf(len(list) == 0 || len(list) > maxConditions, n,
+				"only must say which values 1 to %d fields or properties have, such as {door: open, mode: [run, start]}", maxConditions)
+			for _, m := range list {
+				rule.Only = append(rule.Only, r.condition(m))
+			}
+		}},
 		key{name: "silent", read: func(n ast.Node, name string) {
 			r.duration(&rule.Silent, rules.MinSilent, rules.MaxSilent)(n, name)
 			rule.Forget = max(rules.DefaultForget, 2*rule.Silent)
@@ -383,7 +390,7 @@ func (r *rulesReader) rule(n ast.Node) {
 			if l.ClearAt.Plus {
 				l.ClearAt = rules.Reference{} // as LimitAt says
 			}
-			r.wrongIf(beyond(rule, l.Clear, l.Limit), n,
+			r.wrongIf(rule.Cleared(l.Limit, l.Clear), n,
 				"%s is %v, beyond the limit %v: the alarm would clear while still active", name, l.Clear, l.Limit)
 		})},
 		key{name: "hysteresis", not: []string{"silent", "is", "clear"}, read: r.byLevel(rule, func(l *rules.Level, n ast.Node, name string) {
@@ -416,12 +423,21 @@ func (r *rulesReader) rule(n ast.Node) {
 		key{name: "runbook", read: r.text(&rule.Runbook, checkPage)},
 	)
 	rule.Field, rule.Per = withoutSpaces(rule.Field), withoutSpaces(rule.Per)
-	r.order(rule, values)
+
+	// The mildest level comes first, and of those with the same limit the one that needs it for the shortest time.
+	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
+		limits := cmp.Compare(a.Limit, b.Limit)
+		if rule.Below {
+			limits = -limits
+		}
+		return cmp.Or(limits, cmp.Compare(a.For, b.For))
+	})
+
 	r.checkRule(n, rule, values)
 	r.set.Rules = append(r.set.Rules, *rule)
 }
 
-// checkRule reports what does not go together in a rule.
+// checkRule reports what does not go together in a rule, whose levels are in their order.
 func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
 	isSilent, name := values["silent"] != nil, values["name"]
 	isTwice := slices.ContainsFunc(r.set.Rules, func(earlier rules.Rule) bool { return earlier.Name == rule.Name })
@@ -440,6 +456,15 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 	r.wrongIf(rule.Repeat != 0 && rule.Per != "" && !rule.Grouped(), values["repeat"],
 		"repeat conflicts with per without recoveries: what devices share is sent when its window is over; set resolved: true, or "+
 			"a longer window")
+
+	for i := 1; i < len(rule.Levels); i++ {
+		milder, worse := rule.Levels[i-1], rule.Levels[i]
+		r.wrongIf(milder.Limit == worse.Limit && milder.For == worse.For, cmp.Or(values["above"], values["below"]),
+			"%s and %s are the same: one needs another limit, or a longer for", milder.Name, worse.Name)
+		r.wrongIf(rule.Cleared(worse.Clear, milder.Clear), cmp.Or(values["clear"], values["hysteresis"]),
+			"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
+			milder.Name, worse.Name, worse.Clear, milder.Name, milder.Clear)
+	}
 
 	fields := strings.Split(rule.Field, ",")
 	for _, path := range fields {
@@ -585,23 +610,6 @@ func (r *rulesReader) valid(n ast.Node) (*telemetry.Range, []rules.Condition) {
 	return &valid, flags
 }
 
-// only reads the conditions of a rule.
-func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
-	list := members(n)
-	r.wrongIf(
-		len(list) == 0 || len(list) > maxConditions,
-		n,
-		"only must say which values 1 to %d fields or properties have, such as {door: open, mode: [run, start]}",
-		maxConditions,
-	)
-
-	for _, m := range list {
-		all = append(all, r.condition(m))
-	}
-
-	return all
-}
-
 // condition reads a name and the values that it must have.
 func (r *rulesReader) condition(m *ast.MappingValueNode) rules.Condition {
 	var name string
@@ -662,32 +670,6 @@ func (r *rulesReader) byLevel(rule *rules.Rule, read func(l *rules.Level, n ast.
 			}
 		}
 	}
-}
-
-// order puts the levels of a rule into their order: the mildest first, and of those with the same limit the one that
-// needs it for the shortest time.
-func (r *rulesReader) order(rule *rules.Rule, values map[string]ast.Node) {
-	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
-		limits := cmp.Compare(a.Limit, b.Limit)
-		if rule.Below {
-			limits = -limits
-		}
-		return cmp.Or(limits, cmp.Compare(a.For, b.For))
-	})
-
-	for i := 1; i < len(rule.Levels); i++ {
-		milder, worse := rule.Levels[i-1], rule.Levels[i]
-		r.wrongIf(milder.Limit == worse.Limit && milder.For == worse.For, cmp.Or(values["above"], values["below"]),
-			"%s and %s are the same: one needs another limit, or a longer for", milder.Name, worse.Name)
-		r.wrongIf(beyond(rule, milder.Clear, worse.Clear), cmp.Or(values["clear"], values["hysteresis"]),
-			"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
-			milder.Name, worse.Name, worse.Clear, milder.Name, milder.Clear)
-	}
-}
-
-// beyond reports whether a reading is further in the direction of a rule's limits than another.
-func beyond(rule *rules.Rule, reading, other float64) bool {
-	return reading != other && rule.Breaching(reading, other)
 }
 
 // ruleName is what a rule or a level may be called: it is a part of ids, of keys and of

@@ -68,7 +68,7 @@ func (m *Message) look(
 		}
 	}
 
-	return all.All(), reaches
+	return all.All, reaches
 }
 
 // seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.

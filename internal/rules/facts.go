@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -21,11 +20,11 @@ func (s *Set) Facts() map[string]string {
 	}
 
 	if len(general) > 0 {
-		all[""] = general.String()
+		all[""] = strings.Join(general, "\n")
 	}
 
 	for i := range s.Rules {
-		all[s.Rules[i].Name] = s.Rules[i].facts().String()
+		all[s.Rules[i].Name] = strings.Join(s.Rules[i].facts(), "\n")
 	}
 
 	return all
@@ -85,8 +84,6 @@ func (f *facts) add(key, value string) {
 	}
 }
 
-func (f facts) String() string { return strings.Join(f, "\n") }
-
 // conditionsText is such as "mode is run or test, door is open".
 func conditionsText(all []Condition) string {
 	var texts []string
@@ -106,9 +103,5 @@ func durationText(d time.Duration) string {
 		return "never"
 	}
 
-	text := zeros.ReplaceAllString(d.String(), "$1")
-	return zeros.ReplaceAllString(text, "$1")
+	return humanize.Plain(d)
 }
-
-// zeros matches the end of a duration in full minutes or hours.
-var zeros = regexp.MustCompile(`([mh])0[sm]$`)

@@ -85,7 +85,7 @@ func (l *Look) Compare(i int, found []telemetry.Found, reads *Reads) (c Comparis
 	}
 
 	c.Clear, c.HasClear = numberAt(found, reads.Clears[i])
-	if c.HasClear == OverrideUsed && c.Clear != c.Limit && l.Rule.Breaching(c.Clear, c.Limit) {
+	if c.HasClear == OverrideUsed && l.Rule.Cleared(c.Limit, c.Clear) {
 		c.HasClear = OverrideBeyond
 	}
 
@@ -310,8 +310,9 @@ func (r *Rule) Next(l *Level, s State, value float64, limit float64, clear float
 
 // Reasons say why an event has no reading, by what decoding all of its measurements gave. The zero Reasons are of none.
 type Reasons struct {
-	all  telemetry.Reason
-	rank int // how much all says; 0: there is none
+	// All is ReasonOK, or ReasonDamaged, if there is a reading, else the reason of the first that is there.
+	All  telemetry.Reason
+	rank int // how much All says; 0: there is none
 }
 
 // Add adds what decoding one measurement gave, or why there is none. What has no readings says nothing beside others,
@@ -329,10 +330,7 @@ func (r *Reasons) Add(c *Cut, reason telemetry.Reason) {
 	}
 
 	if rank > r.rank {
-		r.all = reason
+		r.All = reason
 		r.rank = rank
 	}
 }
-
-// All returns ReasonOK, or ReasonDamaged, if there is a reading, else the reason of the first that is there.
-func (r *Reasons) All() telemetry.Reason { return r.all }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
 )
 
 // A Mute says that nobody is alerted: people have silenced some devices or a rule, nobody wants to know at some times of
@@ -57,9 +58,15 @@ func (m *Mute) isAbout(s *Subject) bool {
 		return true
 	}
 
-	is := Condition{Values: []string{m.Value}}
+	text := s.at(m.Property)
+	if text == "" || strings.EqualFold(text, m.Value) {
+		return text != ""
+	}
 
-	return is.isMetBy(s.at(m.Property))
+	number, isNumber := telemetry.ParseNumber([]byte(text))
+	value, isValue := telemetry.ParseNumber([]byte(m.Value))
+
+	return isNumber && isValue && number == value // however it is written
 }
 
 // forever is when a mute without an end ends.
@@ -71,20 +78,18 @@ func (m *Mute) until(s *Subject) time.Time {
 		return forever
 	}
 
-	return TimeOf(s.at(m.UntilAt))
-}
-
-// TimeOf returns the time that text is by RFC 3339, zero if it is none.
-func TimeOf(text string) (t time.Time) {
+	text := s.at(m.UntilAt)
 	var room [64]byte // more than a time takes
 	// What most devices have is none. UnmarshalText would make an error of it.
 	if len(text) < len("2006-01-02T15:04:05Z") || len(text) > len(room) || text[10] != 'T' {
 		return time.Time{}
 	}
 
+	var t time.Time
 	if t.UnmarshalText(append(room[:0], text...)) != nil {
 		return time.Time{}
 	}
+
 	return t
 }
 
@@ -255,29 +260,24 @@ func (w *Times) Around(t time.Time) (from, until time.Time) {
 
 // String says when they are: Sat, Sun from 22:00 to 06:00 of the next day, Europe/Berlin.
 func (w *Times) String() string {
+	var names []string
+	for i := range w.Days { // from Monday on
+		if day := (time.Monday + time.Weekday(i)) % 7; w.Days[day] {
+			names = append(names, day.String()[:3])
+		}
+	}
+
+	days := strings.Join(names, ", ")
+	if w.Days == EveryDay {
+		days = "every day"
+	}
+
 	next := ""
 	if w.To <= w.From {
 		next = " of the next day"
 	}
 
-	return fmt.Sprintf("%s from %s to %s%s, %v", w.days(), TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
-}
-
-// days says on which days they begin, from Monday on.
-func (w *Times) days() string {
-	if w.Days == EveryDay {
-		return "every day"
-	}
-
-	var names []string
-	for i := range w.Days {
-		day := (time.Monday + time.Weekday(i)) % 7
-		if w.Days[day] {
-			names = append(names, day.String()[:3])
-		}
-	}
-
-	return strings.Join(names, ", ")
+	return fmt.Sprintf("%s from %s to %s%s, %v", days, TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
 }
 
 // TimeOfDay shows a time of the day, in minutes after midnight: 06:30.

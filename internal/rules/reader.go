@@ -93,7 +93,7 @@ func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason
 		views = append(views, v...)
 	}
 
-	return views, reasons.All()
+	return views, reasons.All
 }
 
 // view adds to views what the rules of c find in its measurement i.

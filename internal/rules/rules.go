@@ -228,15 +228,14 @@ func (r *Rule) ExpectedBy() string {
 // ExpectsAllOf reports whether r expects to hear from all devices that a rule does whose ExpectedBy is expected.
 func (r *Rule) ExpectsAllOf(expected string) bool {
 	theirs, ok := conditionsOf(expected)
-	isMet := func(mine Condition) bool {
-		return slices.ContainsFunc(theirs, func(c Condition) bool {
-			other := func(value string) bool { return !mine.hasText(value) }
-			return c.Name == mine.Name && !slices.ContainsFunc(c.Values, other)
+	for _, mine := range r.Only {
+		isOther := func(value string) bool { return !mine.hasText(value) }
+		ok = ok && slices.ContainsFunc(theirs, func(c Condition) bool {
+			return c.Name == mine.Name && !slices.ContainsFunc(c.Values, isOther)
 		})
 	}
-	isOpen := func(mine Condition) bool { return !isMet(mine) }
 
-	return ok && !slices.ContainsFunc(r.Only, isOpen)
+	return ok
 }
 
 // conditionsOf is the inverse of ExpectedBy.
@@ -306,19 +305,6 @@ type Condition struct {
 
 // Holds reports whether a measurement has one of a condition's values. found is what it has at its name.
 func Holds(found telemetry.Found) bool { return found.Reason == telemetry.ReasonOK && found.Value > 0 }
-
-// isMetBy reports whether c holds for a text, number or boolean, which is empty if there is none.
-func (c *Condition) isMetBy(text string) bool {
-	if text == "" {
-		return false
-	}
-
-	number, isNumber := telemetry.ParseNumber([]byte(text))
-	return c.hasText(text) || isNumber && slices.ContainsFunc(c.Values, func(value string) bool { // however it is written
-		n, ok := telemetry.ParseNumber([]byte(value))
-		return ok && n == number
-	})
-}
 
 // hasText reports whether text is one of c's values, in any case.
 func (c *Condition) hasText(text string) bool {
