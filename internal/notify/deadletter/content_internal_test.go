@@ -28,14 +28,17 @@ func FuzzDecode(f *testing.F) {
 
 func TestIDs(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 250_999_999, time.FixedZone("", 3600))
-	id := newID(at, "receiver", "ns/hub/0/7")
+	idAt := func(receiver, alert string) string {
+		return ID(notify.DeadLetter{Receiver: receiver, Alert: notify.Alert{ID: alert, Enqueued: at}})
+	}
+	id := idAt("receiver", "ns/hub/0/7")
 	if got, want := id[:21], "20260301T110000.250Z-"; got != want {
 		t.Errorf("the id begins with %s, want %s", got, want)
 	}
 	if got, ok := idOf(Undelivered, blobName(Undelivered, id)); !ok || got != id {
 		t.Errorf("%s, %t", got, ok)
 	}
-	if newID(at, "receiver", "x") == newID(at, "receive", "rx") {
+	if idAt("receiver", "x") == idAt("receive", "rx") {
 		t.Error("ids are not told apart")
 	}
 	for _, name := range []string{"", "alerts/", "alerts/" + id + ".json", "malformed/2026/03/01/" + id + ".json", "alerts/2026/03/02/" + id + ".json", "alerts/2026/03/01/" + id, "alerts/2026/03/01/x.json"} {

@@ -100,22 +100,19 @@ func (s *Store) put(ctx context.Context, name string, content []byte) error {
 	return err
 }
 
-// ID returns the id of the letter that d is kept as.
-func ID(d notify.DeadLetter) string {
-	if d.Alert.To != "" { // others of the receiver's recipients may have letters of their own
-		return newID(d.Alert.Enqueued, d.Receiver, d.Alert.To, d.Alert.ID)
-	}
-	return newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
-}
-
 // timeLayout sorts as time does.
 const timeLayout = "20060102T150405.000Z"
 
-// newID returns the id of a letter about what the hub got at a time. The parts make it
-// unique; only the last may contain a NUL.
-func newID(enqueued time.Time, parts ...string) string {
+// ID returns the id of the letter that d is kept as: when the hub got the reading, and a hash of what makes it unique.
+func ID(d notify.DeadLetter) string {
+	parts := []string{d.Receiver, d.Alert.ID} // only the last may contain a NUL
+	if d.Alert.To != "" {                     // others of the receiver's recipients may have letters of their own
+		parts = []string{d.Receiver, d.Alert.To, d.Alert.ID}
+	}
+
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return utc(enqueued).Format(timeLayout) + "-" + hex.EncodeToString(sum[:8])
+
+	return utc(d.Alert.Enqueued).Format(timeLayout) + "-" + hex.EncodeToString(sum[:8])
 }
 
 var idPattern = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{16}$`)

@@ -35,7 +35,7 @@ func New(u *url.URL, style wording.Style, token notify.TokenSource, opts httppos
 
 	opts.Settings = settings
 
-	if key, _ := u.User.Password(); HasKey(u) {
+	if key, _ := u.User.Password(); key != "" {
 		opts.Secrets = []string{key}
 		return webhook.NewSigned(&endpoint, style, opts, func(_ context.Context, h http.Header, _ time.Time, _ string, _ []byte) error {
 			h.Set("aeg-sas-key", key)

@@ -98,8 +98,15 @@ type link struct {
 }
 
 func encode(a notify.Alert, key string, style wording.Style) event {
-	e := event{RoutingKey: key, EventAction: "trigger", DedupKey: dedupKey(a)}
+	// The incident's name. Different alarms never share one, except by a collision of hashes where the names are long.
+	alarm := a.Alarm()
+	if len(alarm) > maxKey {
+		sum := sha256.Sum256([]byte(alarm))
+		hash := hex.EncodeToString(sum[:])
+		alarm = alarm[:maxKey-len(hash)-1] + "-" + hash
+	}
 
+	e := event{RoutingKey: key, EventAction: "trigger", DedupKey: alarm}
 	if a.Resolved {
 		e.EventAction = "resolve"
 		return e
@@ -121,18 +128,4 @@ func encode(a notify.Alert, key string, style wording.Style) event {
 	}
 
 	return e
-}
-
-// dedupKey names the incident. Different alarms never share one, except by a collision of
-// hashes where the names are long.
-func dedupKey(a notify.Alert) string {
-	key := a.Alarm()
-	if len(key) <= maxKey {
-		return key
-	}
-
-	sum := sha256.Sum256([]byte(key))
-	hash := hex.EncodeToString(sum[:])
-
-	return key[:maxKey-len(hash)-1] + "-" + hash
 }

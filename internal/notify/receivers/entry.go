@@ -311,23 +311,7 @@ func (e Entry) check() error {
 	return nil
 }
 
-// open reads an entry and returns its receiver, which has a Name only if one is given. Its errors are like Parse's.
-func open(text string, opts Options) (Entry, Receiver, error) {
-	e, err := Parse(text)
-	if err == nil {
-		err = e.check()
-	}
-
-	if err != nil {
-		return Entry{}, Receiver{}, err
-	}
-
-	r, err := e.receiver(opts)
-
-	return e, r, err
-}
-
-// receiver opens the receiver of an entry that was checked.
+// receiver opens the receiver of an entry that was checked. It has a Name only if one is given. Its errors are like Parse's.
 func (e Entry) receiver(opts Options) (Receiver, error) {
 	if len(e.Secrets) > 0 {
 		var err error

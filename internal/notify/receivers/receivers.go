@@ -123,7 +123,15 @@ type source struct {
 // add opens the receiver of an entry, or adds its filter to the one with the same id or name, if they differ by their filters
 // alone.
 func (o *opened) add(text string, number int, opts Options) error {
-	e, r, err := open(text, opts)
+	e, err := Parse(text)
+	if err == nil {
+		err = e.check()
+	}
+	if err != nil {
+		return err
+	}
+
+	r, err := e.receiver(opts)
 	if err != nil {
 		return err
 	}

@@ -17,5 +17,5 @@ func Compose(a notify.Alert, from string, to ...string) ([]byte, error) {
 	for _, address := range to {
 		recipients = append(recipients, &mail.Address{Address: address})
 	}
-	return newLetter(wording.Style{}, a).compose(sender, recipients)
+	return compose(wording.Style{}, sender, recipients, a)
 }

@@ -10,7 +10,6 @@ import (
 	"net/mail"
 	"strings"
 	texttemplate "text/template"
-	"time"
 
 	gomail "github.com/wneessen/go-mail"
 
@@ -19,50 +18,39 @@ import (
 	"alertworker/internal/notify/wording"
 )
 
-// A letter is a mail.
-type letter struct {
-	wording.Text
-	id      string // the same in every attempt
-	thread  string // the same for letters that belong together
-	subject string
-	date    time.Time // by the store's clock: mailboxes sort by it, and spam filters compare it with theirs; zero: now
-}
-
-// newLetter returns the one about alerts.
-func newLetter(style wording.Style, alerts ...notify.Alert) letter {
-	t := style.Text(room, alerts...)
-	if len(alerts) > 1 {
-		return letter{t, wording.BatchID(alerts), "alerts\n" + t.Headline, t.Headline, alerts[0].Sent}
-	}
-	return letter{t, alerts[0].ID, "alarm\n" + alerts[0].Alarm(), wording.Subject(alerts[0]), alerts[0].Sent}
-}
-
 // room is for several alerts.
 const room = 32 << 10
 
-// compose returns the mail in the format of RFC 5322.
-func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) {
+// compose returns the mail about alerts in the format of RFC 5322.
+func compose(style wording.Style, from *mail.Address, to []*mail.Address, alerts ...notify.Alert) ([]byte, error) {
+	first, text := alerts[0], style.Text(room, alerts...)
+	// The id is the same in every attempt, and the thread for mails that belong together.
+	id, thread, subject := first.ID, "alarm\n"+first.Alarm(), wording.Subject(first)
+	if len(alerts) > 1 {
+		id, thread, subject = wording.BatchID(alerts), "alerts\n"+text.Headline, text.Headline
+	}
+
 	domain := from.Address[strings.LastIndexByte(from.Address, '@')+1:]
 	m := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	m.FromMailAddress(from)
 	m.ToMailAddress(to...)
 	// It is neither folded at spaces that get lost, nor taken for encoded words, as a device can be called.
-	m.Subject(strings.ReplaceAll(humanize.OneLine(l.subject), "=?", "= ?"))
-	if !l.date.IsZero() {
-		m.SetDateWithValue(l.date)
+	m.Subject(strings.ReplaceAll(humanize.OneLine(subject), "=?", "= ?"))
+	if !first.Sent.IsZero() { // by the store's clock: mailboxes sort by it, and spam filters compare it with theirs
+		m.SetDateWithValue(first.Sent)
 	}
 
-	m.SetMessageIDWithValue(hash(l.id) + "@" + domain)
-	m.SetGenHeader(gomail.HeaderReferences, "<thread-"+hash(l.thread)+"@"+domain+">")
+	m.SetMessageIDWithValue(hash(id) + "@" + domain)
+	m.SetGenHeader(gomail.HeaderReferences, "<thread-"+hash(thread)+"@"+domain+">")
 	// Nobody's holiday reply comes back (RFC 3834, and Exchange's own field).
 	m.SetGenHeader("Auto-Submitted", "auto-generated")
 	m.SetGenHeader("X-Auto-Response-Suppress", "All")
-	if !l.Resolved && l.Severity == notify.Critical {
+	if !text.Resolved && text.Severity == notify.Critical {
 		m.SetImportance(gomail.ImportanceHigh)
 	}
 
 	var b bytes.Buffer
-	noText, noPage := m.SetBodyTextTemplate(textOf, l.Text), m.AddAlternativeHTMLTemplate(pageOf, l.Text)
+	noText, noPage := m.SetBodyTextTemplate(textOf, text), m.AddAlternativeHTMLTemplate(pageOf, text)
 	_, err := m.WriteTo(&b)
 	if err := cmp.Or(noText, noPage, err); err != nil {
 		return nil, fmt.Errorf("compose: %w", err)

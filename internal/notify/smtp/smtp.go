@@ -258,7 +258,7 @@ func (m *Mail) waits(r refusal) bool {
 // send makes one attempt at a part. It returns the recipients for whom the server does not take it, and an error if it says
 // nothing of them. RFC 5321, 4.2.1 has 4yz for what may succeed later.
 func (m *Mail) send(ctx context.Context, p part) (refused []refusal, e *notify.Error) {
-	message, err := newLetter(m.style, p.alerts...).compose(m.from, m.to)
+	message, err := compose(m.style, m.from, m.to, p.alerts...)
 	if err != nil {
 		return nil, &notify.Error{Refused: true, Untaken: true, Err: err}
 	}

@@ -32,7 +32,6 @@ const (
 // rule's name and one of these words.
 func typeOf(a notify.Alert) string {
 	word := high
-
 	switch {
 	case a.Resolved:
 		word = normal
@@ -42,11 +41,8 @@ func typeOf(a notify.Alert) string {
 		word = low
 	}
 
-	return "alertworker" + suffix(a.Rule, word)
+	return "alertworker." + a.Rule + "." + word
 }
-
-// suffix is how the type of an event ends.
-func suffix(rule, word string) string { return "." + rule + "." + word }
 
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
 const maxWindow = 48 * 24 * time.Hour
@@ -186,7 +182,7 @@ func Decode(body []byte) (notify.Alert, error) {
 // alertOf returns the alert that e is, if it is one that could be encoded again.
 func alertOf(e event) (notify.Alert, error) {
 	d, word := &e.Data, e.Type[strings.LastIndexByte(e.Type, '.')+1:]
-	isOurs := slices.Contains([]string{high, low, silent, normal}, word) && strings.HasSuffix(e.Type, suffix(d.Rule, word))
+	isOurs := slices.Contains([]string{high, low, silent, normal}, word) && strings.HasSuffix(e.Type, "."+d.Rule+"."+word)
 	isNoWindow := func(seconds float64) bool { return seconds < 0 || seconds > maxWindow.Seconds() }
 	switch {
 	case e.SpecVersion != "1.0":
