@@ -87,8 +87,11 @@ func (l *limited) Do(r *http.Request) (*http.Response, error) {
 		learned = &l.reads
 	}
 
-	t := &try{ctx: r.Context(), host: r.URL.Host, began: time.Now(), allowed: learned.get()}
-	t.limit = t.allowed
+	learned.mu.Lock()
+	allowed := learned.now
+	learned.mu.Unlock()
+
+	t := &try{ctx: r.Context(), host: r.URL.Host, began: time.Now(), allowed: allowed, limit: allowed}
 	if deadline, ok := t.ctx.Deadline(); ok {
 		if left := time.Until(deadline); left > 2*early {
 			t.limit = min(t.limit, left-early)
@@ -155,12 +158,6 @@ type tryLimit struct {
 	now      time.Duration
 	answered time.Time // the last time
 	needed   time.Time // when more than half of it was needed last
-}
-
-func (h *tryLimit) get() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.now
 }
 
 // learn sets the limit by a request that has just ended, with err.

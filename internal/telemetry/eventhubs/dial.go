@@ -45,7 +45,30 @@ type connections struct {
 
 // acquire returns a connection for one more link, once it is open. release takes it back.
 func (cs *connections) acquire(ctx context.Context) (*connection, error) {
-	c := cs.next()
+	s := cs.source
+	s.mu.Lock()
+	config, at := s.config, s.at
+	s.mu.Unlock()
+
+	cs.mu.Lock()
+	i := slices.IndexFunc(cs.all, func(c *connection) bool {
+		return c.at == at && c.ctx.Err() == nil && c.links < linksPerConnection
+	})
+	if i < 0 {
+		i = len(cs.all)
+		c := &connection{source: s, config: config, at: at, address: s.address(at.namespace), ready: make(chan struct{})}
+		c.audience = "amqps://" + at.String()
+		if c.address.Plain {
+			c.audience = "amqp://" + at.String()
+		}
+		c.ctx, c.end = context.WithCancel(context.Background())
+		cs.all = append(cs.all, c)
+		cs.running.Go(c.run)
+	}
+	c := cs.all[i]
+	c.links++
+	cs.mu.Unlock()
+
 	var err error
 	select {
 	case <-c.ready:
@@ -59,26 +82,6 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	}
 
 	return c, nil
-}
-
-// next returns a connection that has room for a link, which it adds.
-func (cs *connections) next() *connection {
-	at := cs.source.endpoint()
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-
-	i := slices.IndexFunc(cs.all, func(c *connection) bool {
-		return c.at == at && c.ctx.Err() == nil && c.links < linksPerConnection
-	})
-	if i < 0 {
-		i = len(cs.all)
-		cs.all = append(cs.all, cs.source.newConnection())
-		cs.running.Go(cs.all[i].run)
-	}
-
-	cs.all[i].links++
-
-	return cs.all[i]
 }
 
 // release ends the connection if it has no other link.
@@ -111,22 +114,6 @@ type connection struct {
 	err    error            // why it could not be opened
 
 	unclaimed atomic.Pointer[telemetry.Fault] // why the claim cannot be renewed; nil if it can
-}
-
-func (s *Source) newConnection() *connection {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	c := &connection{source: s, config: s.config, at: s.at, ready: make(chan struct{})}
-	c.address = s.address(c.at.namespace)
-	c.audience = "amqps://" + c.at.String()
-	if c.address.Plain {
-		c.audience = "amqp://" + c.at.String()
-	}
-
-	c.ctx, c.end = context.WithCancel(context.Background())
-
-	return c
 }
 
 // run opens the connection, renews its claim, and closes it when it has ended.

@@ -103,12 +103,9 @@ const (
 // A lastRead is the record of where this consumer group last read an IoT Hub's
 // events. It shows a move that happened while no replica was running.
 type lastRead struct {
+	name string   // of the record; empty if the hub cannot move
 	at   endpoint // zero if it was never read
 	etag string
-}
-
-func (s *Source) lastReadName() string {
-	return strings.ToLower(s.config.IoTHub + "/" + s.config.ConsumerGroup + "/endpoint")
 }
 
 // lastRead returns the record, a zero one if the hub cannot move or was never read.
@@ -117,22 +114,23 @@ func (s *Source) lastRead(ctx context.Context) (lastRead, error) {
 		return lastRead{}, nil
 	}
 
-	r, err := s.config.Records.Stat(ctx, s.lastReadName())
+	name := strings.ToLower(s.config.IoTHub + "/" + s.config.ConsumerGroup + "/endpoint")
+	r, err := s.config.Records.Stat(ctx, name)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return lastRead{}, fmt.Errorf("checkpoint store: %w", err)
 	}
 
-	return lastRead{endpoint{r.Values[namespaceValue], r.Values[hubValue]}, r.ETag}, nil
+	return lastRead{name, endpoint{r.Values[namespaceValue], r.Values[hubValue]}, r.ETag}, nil
 }
 
 // setLastRead writes the record, unless another replica was first.
 func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) error {
-	if s.config.IoTHub == "" || last.at == at {
+	if last.name == "" || last.at == at {
 		return nil
 	}
 
 	_, err := s.config.Records.Write(ctx, records.Record{
-		Name:   s.lastReadName(),
+		Name:   last.name,
 		Values: map[string]string{namespaceValue: at.namespace, hubValue: at.hub},
 		ETag:   last.etag,
 	})

@@ -228,8 +228,36 @@ func (s *Source) Stats() telemetry.SourceStats {
 	s.mu.Lock()
 	stats := s.stats
 	s.mu.Unlock()
-	if h := s.hub.Load(); h != nil {
-		h.state(&stats)
+
+	h := s.hub.Load()
+	if h == nil {
+		return stats
+	}
+
+	stats.Running = true
+	stats.Owned = len(h.member.Owned())
+	stats.Faults = map[string]telemetry.Fault{}
+	stats.AtRisk = map[string]telemetry.Fault{}
+	for _, p := range h.read() {
+		p.mu.Lock()
+		l, fault := p.link, p.fault
+		if p.hasRival() {
+			fault = p.rival
+		}
+		p.mu.Unlock()
+
+		of := stats.Faults
+		if l != nil {
+			stats.Reading++
+			of = stats.AtRisk
+			if f := l.connection.unclaimed.Load(); f != nil {
+				fault = *f
+			}
+		}
+
+		if fault.Err != nil {
+			of[p.id] = fault
+		}
 	}
 
 	return stats

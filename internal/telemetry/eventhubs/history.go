@@ -98,7 +98,7 @@ func (h *History) takes(events int) time.Duration {
 // readAhead sends the events from since on up to the one numbered last. It opens a link that fails again.
 func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int64) error {
 	position, at := cursorAt(Start{Time: since}), since
-	generation, credit := l.hub.generation(), l.source.config.credit(len(l.hub.ends))
+	generation, credit := l.hub.generation, l.source.config.credit(len(l.hub.ends))
 	for failures := 0; ; failures++ {
 		err := l.read(ctx, p.id, &position, credit, historySilence, func(events []telemetry.Event) bool {
 			failures = 0

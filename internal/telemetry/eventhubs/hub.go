@@ -223,35 +223,6 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 	return p, nil
 }
 
-// state sets in stats what is so at present.
-func (h *hub) state(stats *telemetry.SourceStats) {
-	stats.Running = true
-	stats.Owned = len(h.member.Owned())
-	stats.Faults = map[string]telemetry.Fault{}
-	stats.AtRisk = map[string]telemetry.Fault{}
-	for _, p := range h.read() {
-		p.mu.Lock()
-		l, fault := p.link, p.fault
-		if p.hasRival() {
-			fault = p.rival
-		}
-		p.mu.Unlock()
-
-		of := stats.Faults
-		if l != nil {
-			stats.Reading++
-			of = stats.AtRisk
-			if f := l.connection.unclaimed.Load(); f != nil {
-				fault = *f
-			}
-		}
-
-		if fault.Err != nil {
-			of[p.id] = fault
-		}
-	}
-}
-
 // read returns the partitions that have a consumer.
 func (h *hub) read() map[string]*partition {
 	h.mu.Lock()
@@ -378,7 +349,7 @@ func (h *hub) check(ctx context.Context, u urgency, partitions ...*partition) (h
 // another returns why a hub of this state is not the one that is read, nil if it is. read has the numbers that its
 // partitions had come to.
 func (h *hub) another(state hubState, read map[string]int64) error {
-	if state.generation() != h.generation {
+	if state.generation != h.generation {
 		return fmt.Errorf("%w: it was recreated at %v", errAnotherHub, state.created)
 	}
 

@@ -150,7 +150,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 		return Snapshot{}, err
 	}
 
-	return Snapshot{Generation: l.hub.generation(), Partitions: states}, nil
+	return Snapshot{Generation: l.hub.generation, Partitions: states}, nil
 }
 
 // newest reads up to n of the newest events of a partition.

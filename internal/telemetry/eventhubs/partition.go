@@ -98,7 +98,7 @@ func (p *partition) Newest(ctx context.Context, enough time.Time) (newest, asked
 		return time.Time{}, time.Time{}, err
 	case state.unanswered != nil:
 		return time.Time{}, time.Time{}, state.unanswered
-	case state.generation() != h.generation:
+	case state.generation != h.generation:
 		return time.Time{}, time.Time{}, errAnotherHub
 	}
 
@@ -151,7 +151,15 @@ func (p *partition) read(ctx context.Context) {
 		return
 	}
 
-	for failures := 1; p.awaitHeld(ctx); failures++ {
+	for failures := 1; ctx.Err() == nil; failures++ {
+		// This replica must certainly own the partition: its heartbeat is in time, and if another reader took the link,
+		// the owners have been listed since.
+		for !p.hub.member.Holds(p.id, p.stolen) {
+			if !backoff.Sleep(ctx, p.hub.source.config.BalanceInterval/10) {
+				return
+			}
+		}
+
 		p.accuse()
 		opened, err := p.readLink(ctx)
 		if ctx.Err() != nil {
@@ -182,19 +190,6 @@ func (p *partition) read(ctx context.Context) {
 
 		backoff.Sleep(ctx, backoff.Delay(failures, openMin, openMax))
 	}
-}
-
-// awaitHeld waits until this replica certainly owns the partition: its heartbeat is in time, and
-// if another reader took the link, the owners have been listed since. It returns false if ctx
-// ends first.
-func (p *partition) awaitHeld(ctx context.Context) bool {
-	for !p.hub.member.Holds(p.id, p.stolen) {
-		if !backoff.Sleep(ctx, p.hub.source.config.BalanceInterval/10) {
-			return false
-		}
-	}
-
-	return ctx.Err() == nil
 }
 
 // errOverdue is why a replica opens nothing.

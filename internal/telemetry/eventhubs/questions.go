@@ -48,6 +48,7 @@ const (
 type hubState struct {
 	at         endpoint
 	created    time.Time
+	generation string // see telemetry.Position
 	partitions []string
 	ends       map[string]azeventhubs.PartitionProperties // of the partitions that it was asked about
 	asked      time.Time                                  // when the first of ends was asked for
@@ -55,8 +56,6 @@ type hubState struct {
 	// unanswered is why ends has not all partitions that the hub was asked about; nil if it has.
 	unanswered error
 }
-
-func (state hubState) generation() string { return state.at.generation(state.created) }
 
 // A wanted says since when an answer about a partition must have been asked for; zero if none is wanted.
 type wanted = func(partition string) (since time.Time)
@@ -340,6 +339,7 @@ func (o *question) read(at endpoint, answer any) error {
 			created:    field[time.Time](about, "created_at", &ok),
 			partitions: field[[]string](about, "partition_ids", &ok),
 		}
+		o.hub.generation = at.generation(o.hub.created)
 		ok = ok && len(o.hub.partitions) > 0
 	} else {
 		o.end = azeventhubs.PartitionProperties{

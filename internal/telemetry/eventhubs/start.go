@@ -106,7 +106,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 
 	plan.partitions = state.partitions
-	cs.generation = state.generation()
+	cs.generation = state.generation
 	if err := plan.decide(ctx, state.at.lower()); err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (plan *startPlan) askEnds(ctx context.Context) error {
 		if err = cmp.Or(err, state.unanswered); err != nil {
 			return err
 		}
-		if state.generation() != plan.store.generation {
+		if state.generation != plan.store.generation {
 			return errAnotherHub
 		}
 

@@ -303,7 +303,16 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 
 	view := m.interpret(listed)
 	m.publish(view, began)
-	claims := m.claims(view)
+
+	m.mu.Lock()
+	partitions := m.partitions
+	m.mu.Unlock()
+
+	var claims []Record
+	for _, p := range share(m.Owner, partitions, view.records, view.sharing) {
+		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: view.records[p].Version})
+	}
+
 	written, err := m.claim(ctx, claims)
 	if err != nil {
 		return 0, err
@@ -381,18 +390,6 @@ func (m *Member) interpret(listed Records) view {
 	}
 
 	return v
-}
-
-// claims returns the records that this member should write now: those of its share.
-func (m *Member) claims(v view) (claims []Record) {
-	m.mu.Lock()
-	partitions := m.partitions
-	m.mu.Unlock()
-	for _, p := range share(m.Owner, partitions, v.records, v.sharing) {
-		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: v.records[p].Version})
-	}
-
-	return claims
 }
 
 // claim writes records until ctx ends, and returns how many it could.

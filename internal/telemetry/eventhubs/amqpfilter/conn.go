@@ -324,9 +324,18 @@ const ticketSize = 8
 // flush appends to out what is held.
 func (c *Conn) flush() {
 	for _, s := range c.held {
+		messages := s.messages
+		s.messages = nil
+		if len(messages) < cap(messages)/2 { // most of it would be wasted
+			s.messages = messages[:0]
+			messages = slices.Clone(messages)
+		} else if spare, ok := c.spare.Get().(*Messages); ok {
+			s.messages = (*spare)[:0]
+		}
+
 		c.mu.Lock()
 		c.last++
-		c.batches[c.last] = batch{s, c.handOut(s)}
+		c.batches[c.last] = batch{s, messages}
 		c.mu.Unlock()
 
 		ticket := []byte{amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary8, ticketSize}
@@ -335,22 +344,6 @@ func (c *Conn) flush() {
 
 	c.held = c.held[:0]
 	c.heldBytes = 0
-}
-
-// handOut returns the messages that s holds, in memory of their own.
-func (c *Conn) handOut(s *session) Messages {
-	messages := s.messages
-	if len(messages) < cap(messages)/2 { // most of it would be wasted
-		s.messages = messages[:0]
-		return slices.Clone(messages)
-	}
-
-	s.messages = nil
-	if spare, ok := c.spare.Get().(*Messages); ok {
-		s.messages = (*spare)[:0]
-	}
-
-	return messages
 }
 
 // Write takes note of sessions that read partitions, and corrects what the library says that it has received on them.

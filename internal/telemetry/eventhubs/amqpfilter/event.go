@@ -48,8 +48,12 @@ func (messages Messages) Next() (e Event, rest Messages) {
 	if len(message) > MaxMessage {
 		err = errLarge
 	}
-	if err != nil {
-		e.undecodable(message, err)
+	if err != nil { // the position that the message claims is kept, as far as it claims one
+		kept := min(len(message), MaxKept)
+		e = Event{
+			Sequence: e.Sequence, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
+			Undecodable: err.Error(), Body: message[:kept:kept],
+		}
 	}
 
 	return e, messages[end:]
@@ -127,8 +131,17 @@ func (e *Event) section(code byte, content amqpvalue.Value) error {
 	switch code {
 	case sectionAnnotations:
 		return e.annotations(content)
-	case sectionApplication:
-		return e.application(content)
+
+	case sectionApplication: // what the device has set
+		entries, isMap := content.Entries()
+		for more := true; more; {
+			_, more = entries.Next()
+		}
+		if !isMap || !entries.Done() {
+			return errProperties
+		}
+
+		e.Properties = content
 
 	case sectionData:
 		data, ok := content.Bytes()
@@ -154,22 +167,6 @@ func (e *Event) section(code byte, content amqpvalue.Value) error {
 			return errBody
 		}
 	}
-
-	return nil
-}
-
-// application reads the properties that the device has set.
-func (e *Event) application(content amqpvalue.Value) error {
-	entries, isMap := content.Entries()
-	for more := true; more; {
-		_, more = entries.Next()
-	}
-
-	if !isMap || !entries.Done() {
-		return errProperties
-	}
-
-	e.Properties = content
 
 	return nil
 }
@@ -223,14 +220,4 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 	}
 
 	return err
-}
-
-// undecodable makes e the Event of a message that cannot be decoded, but was read in part. The position that the
-// message claims is kept, as far as it claims one.
-func (e *Event) undecodable(message []byte, cause error) {
-	kept := min(len(message), MaxKept)
-	*e = Event{
-		Sequence: e.Sequence, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
-		Undecodable: cause.Error(), Body: message[:kept:kept],
-	}
 }
