@@ -161,49 +161,57 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveState serves what anybody may read.
+//
+// /readyz says whether the replica does what it is for. It is not ready, 503, while it starts or drains, and while it
+// cannot use the hub, the checkpoint store or the throttle store, or does not read a partition that it owns. A receiver
+// that is down is named but does not change the status: its alerts wait, and another replica could not deliver them
+// either. A replica that stands by is ready, or a rolling update would never stop those that it waits for.
 func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
-	pages := map[string]http.HandlerFunc{
-		"/": a.servePage,
-		// It succeeds as long as the process responds: a failure would mean a restart, which helps with nothing else.
-		"/healthz": func(w http.ResponseWriter, _ *http.Request) { httpapi.Text(w, http.StatusOK, "alive\n") },
-		"/readyz":  a.serveReady,
-		"/status": func(w http.ResponseWriter, _ *http.Request) { // the same as JSON, always with 200
-			httpapi.Write(w, http.StatusOK, struct {
-				Replica string `json:"replica"`
-				status.Report
-			}{a.Replica, a.Self().Status})
-		},
-		"/metrics": func(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) },
-	}
-
-	serve, ok := pages[r.URL.EscapedPath()]
-	if !ok {
+	path := r.URL.EscapedPath()
+	// Probes and Prometheus come by whatever name, and what they get names no device.
+	isForMachines := slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, path)
+	switch {
+	case !isForMachines && path != "/" && path != "/status":
 		fail(
 			w,
 			http.StatusNotFound,
 			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /silences and /devices/{id}",
 		)
-		return
-	}
 
-	if !isRead(r) {
+	case !isRead(r):
 		httpapi.NotAllowed(w, "GET, HEAD")
-		return
-	}
 
-	// Probes and Prometheus come by whatever name, and what they get names no device.
-	isForMachines := slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, r.URL.EscapedPath())
-	if !isForMachines && !httpapi.OwnHost(r.Host, a.Hosts) {
+	case !isForMachines && !httpapi.OwnHost(r.Host, a.Hosts):
 		fail(
 			w,
 			http.StatusMisdirectedRequest,
 			"this is not served for the host name of the request, which may be that of another site: name it in PUBLIC_URL "+
 				"or HTTP_HOSTS, or use an address",
 		)
-		return
-	}
 
-	serve(w, r)
+	case path == "/":
+		a.servePage(w, r)
+
+	case path == "/healthz": // it succeeds as long as the process responds: a failure would mean a restart, which helps with nothing else
+		httpapi.Text(w, http.StatusOK, "alive\n")
+
+	case path == "/readyz":
+		report := a.Self().Status
+		code := http.StatusOK
+		if !report.Ready {
+			code = http.StatusServiceUnavailable
+		}
+		httpapi.Text(w, code, report.Lines(a.now()))
+
+	case path == "/status": // the same as JSON, always with 200
+		httpapi.Write(w, http.StatusOK, struct {
+			Replica string `json:"replica"`
+			status.Report
+		}{a.Replica, a.Self().Status})
+
+	case path == "/metrics":
+		a.Metrics.ServeHTTP(w, r)
+	}
 }
 
 // fail answers with a status and what is wrong.
@@ -216,18 +224,3 @@ func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Metho
 
 // now is the time in the zone of those who read it.
 func (a *Admin) now() time.Time { return time.Now().In(cmp.Or(a.Zone, time.UTC)) }
-
-// serveReady reports whether the replica does what it is for. It is not ready, 503, while it
-// starts or drains, and while it cannot use the hub, the checkpoint store or the throttle store,
-// or does not read a partition that it owns. A receiver that is down is named but does not change
-// the status: its alerts wait, and another replica could not deliver them either. A replica that
-// stands by is ready, or a rolling update would never stop those that it waits for.
-func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
-	report := a.Self().Status
-	code := http.StatusOK
-	if !report.Ready {
-		code = http.StatusServiceUnavailable
-	}
-
-	httpapi.Text(w, code, report.Lines(a.now()))
-}

@@ -55,7 +55,18 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
 	case isRead(r): // what is known without the store, if that does not respond
-		httpapi.Write(w, http.StatusOK, a.deviceView(a.findings(r.Context(), of, Readings{})))
+		f := a.findings(r.Context(), of, Readings{})
+		status, lines := f.why()
+		httpapi.Write(w, http.StatusOK, deviceView{
+			Device:      of.Device,
+			Sensor:      of.Name,
+			Status:      status,
+			Why:         strings.Join(lines, "\n"),
+			Replica:     a.Replica,
+			DeviceState: f.state,
+			Receivers:   f.gates,
+			Silences:    f.silences,
+		})
 
 	case r.Method == http.MethodDelete:
 		a.forget(w, r, of)
@@ -99,21 +110,6 @@ type deviceView struct {
 	partition.DeviceState
 	Receivers []gateState   `json:"receivers"`          // for each level of each rule
 	Silences  []muting.Mute `json:"silences,omitempty"` // in force, that may be about the device
-}
-
-// deviceView returns what is known of a device or sensor for programs.
-func (a *Admin) deviceView(f findings) deviceView {
-	status, lines := f.why()
-	return deviceView{
-		Device:      f.asked.Device,
-		Sensor:      f.asked.Name,
-		Status:      status,
-		Why:         strings.Join(lines, "\n"),
-		Replica:     a.Replica,
-		DeviceState: f.state,
-		Receivers:   f.gates,
-		Silences:    f.silences,
-	}
 }
 
 // findings looks everywhere for what is known of a sensor, or of a device with all of its sensors. hub is what that has of

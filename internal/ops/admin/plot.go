@@ -23,11 +23,6 @@ func (t totals) plus(u totals) totals {
 	return totals{t.Readings + u.Readings, t.Alerts + u.Alerts, t.Suppressed + u.Suppressed}
 }
 
-// minus returns what was counted since u.
-func (t totals) minus(u totals) totals {
-	return totals{t.Readings - u.Readings, t.Alerts - u.Alerts, t.Suppressed - u.Suppressed}
-}
-
 // sample adds what was counted since the last sample to the current minute, and returns the counts of the last minutes.
 func (a *Admin) sample() map[int64]totals {
 	a.mu.Lock()
@@ -39,7 +34,11 @@ func (a *Admin) sample() map[int64]totals {
 	}
 
 	minute := minuteOf(time.Now())
-	a.minutes[minute] = a.minutes[minute].plus(counted.minus(a.counted))
+	a.minutes[minute] = a.minutes[minute].plus(totals{
+		Readings:   counted.Readings - a.counted.Readings,
+		Alerts:     counted.Alerts - a.counted.Alerts,
+		Suppressed: counted.Suppressed - a.counted.Suppressed,
+	})
 	a.counted = counted
 
 	// the clock may have been changed
