@@ -126,22 +126,19 @@ func (k *checkup) steps(send bool) []step {
 		}
 	}
 
-	add(k.config.IoTHubConnectionString.IsSet(), step{"IoT Hub", stepTimeout + portTimeout, k.iotHub})
-	add(k.config.Keyless(), step{"identity", identityTimeout, k.identity})
-	add(true, step{"hub", k.limit() + portTimeout, failing(status.ByHub, k.hub)})
+	add(k.config.IoTHubConnectionString.IsSet(), step{name: "IoT Hub", limit: stepTimeout + portTimeout, do: k.iotHub})
+	add(k.config.Keyless(), step{name: "identity", limit: identityTimeout, do: k.identity})
+	add(true, step{name: "hub", limit: k.limit() + portTimeout, do: k.hub, by: status.ByHub})
 
 	steps = append(steps, k.events(set)...)
 
-	add(true, k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)))
-	add(true, step{
-		"throttle store", k.storeLimit(),
-		answered(k.config.Store().Variable(k.config), failing(status.ByStore, k.throttleStore)),
-	})
-
-	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
-	add(inStorage, k.sharing("replicas", k.replicas))
-	add(inStorage, k.sharing("alerts", k.alerts))
-	add(k.config.HasStorage(), k.inStorage("dead letters", failing(status.ByDeadLetters, k.deadLetters)))
+	storage, store := k.config.StorageVariable(), k.config.Store().Variable(k.config)
+	isShared := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
+	add(true, step{"checkpoints", k.storeLimit(), k.checkpoints, status.ByCheckpoints, storage})
+	add(true, step{"throttle store", k.storeLimit(), k.throttleStore, status.ByStore, store})
+	add(isShared, step{"replicas", k.storeLimit(), k.sharing(k.replicas), "", storage})
+	add(isShared, step{"alerts", k.storeLimit(), k.sharing(k.alerts), "", storage})
+	add(k.config.HasStorage(), step{"dead letters", k.storeLimit(), k.deadLetters, status.ByDeadLetters, storage})
 
 	for i, r := range k.receivers {
 		name := "receiver"
@@ -150,7 +147,7 @@ func (k *checkup) steps(send bool) []step {
 		}
 
 		try := func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) }
-		add(true, step{name, stepTimeout + k.config.NotifyTimeout, try})
+		add(true, step{name: name, limit: stepTimeout + k.config.NotifyTimeout, do: try})
 	}
 
 	return steps
@@ -159,7 +156,8 @@ func (k *checkup) steps(send bool) []step {
 // settings returns the steps that say what is set.
 func (k *checkup) settings(set rules.Set) (steps []step) {
 	say := func(name, text string, err error) {
-		steps = append(steps, step{name, stepTimeout, func(context.Context) (string, error) { return text, err }})
+		do := func(context.Context) (string, error) { return text, err }
+		steps = append(steps, step{name: name, limit: stepTimeout, do: do})
 	}
 
 	say("settings", "valid", nil)
@@ -193,7 +191,7 @@ func (k *checkup) settings(set rules.Set) (steps []step) {
 func (k *checkup) events(set rules.Set) (steps []step) {
 	look := func(name string, verdict func(reading) (string, error)) {
 		isFirst := len(steps) == 0
-		steps = append(steps, step{name, k.limit() + stepTimeout, func(context.Context) (string, error) {
+		do := func(context.Context) (string, error) {
 			r, err := k.reading()
 			switch {
 			case err != nil && isFirst:
@@ -203,7 +201,8 @@ func (k *checkup) events(set rules.Set) (steps []step) {
 			}
 
 			return verdict(r)
-		}})
+		}
+		steps = append(steps, step{name: name, limit: k.limit() + stepTimeout, do: do})
 	}
 
 	for i := range set.Rules {
@@ -222,17 +221,11 @@ func (k *checkup) events(set rules.Set) (steps []step) {
 	return steps
 }
 
-// inStorage makes a step of one that uses Azure Storage.
-func (k *checkup) inStorage(name string, do func(context.Context) (string, error)) step {
-	return step{name, k.storeLimit(), answered(k.config.StorageVariable(), do)}
-}
-
 // sharing makes a step of one that looks at what replicas share.
 func (k *checkup) sharing(
-	name string,
 	do func(ctx context.Context, resolved config.Config, store records.Store) (string, error),
-) step {
-	return k.inStorage(name, func(ctx context.Context) (string, error) {
+) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
 		c, err := k.resolved()
 		if err != nil {
 			return "", noEndpoint
@@ -244,34 +237,6 @@ func (k *checkup) sharing(
 		}
 
 		return do(ctx, c, store)
-	})
-}
-
-// failing makes a step of one that tries a service, whose error it words as the replicas do.
-func failing(by status.By, do func(context.Context) (string, error)) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		summary, err := do(ctx)
-		if outcomeOf(err) == failed {
-			err = by.Failed(err)
-		}
-
-		return summary, err
-	}
-}
-
-// answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
-// variable to check. The lack of a token is reported once.
-func answered(variable string, do func(context.Context) (string, error)) func(context.Context) (string, error) {
-	return func(ctx context.Context) (string, error) {
-		summary, err := do(ctx)
-		if errors.Is(err, azure.ErrNoToken) {
-			return summary, noToken
-		}
-		if outcomeOf(err) == failed {
-			err = lease.AddHint(err, variable)
-		}
-
-		return summary, err
 	}
 }
 
@@ -360,7 +325,9 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
 	}
 
-	text += clause(isRead, ", %d being read in this consumer group")
+	if isRead > 0 {
+		text += fmt.Sprintf(", %d being read in this consumer group", isRead)
+	}
 	if others > 0 {
 		return "", warning(fmt.Sprintf(
 			"%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each program one of its own",
@@ -586,7 +553,11 @@ func wants(filters notify.Filters) string {
 		any = append(any, strings.Join(all, " "))
 	}
 
-	return clause(len(any), "; gets alerts of %[2]s", strings.Join(any, ", or "))
+	if len(any) == 0 {
+		return ""
+	}
+
+	return "; gets alerts of " + strings.Join(any, ", or ")
 }
 
 // sendTest sends a receiver a test alert, and its recovery.
@@ -595,15 +566,15 @@ func (k *checkup) sendTest(ctx context.Context, r receivers.Receiver) (string, e
 	defer cancel()
 
 	start := time.Now()
-	test := k.testAlert()
-	if err := r.Notifier.Notify(ctx, test); err != nil {
+	alert, recovery := k.testMessages()
+	if err := r.Notifier.Notify(ctx, alert); err != nil {
 		return "", status.ReceiverFailed(r.Name, err)
 	}
 
 	took := milliseconds(time.Since(start))
 	time.Sleep(min(r.Limits.Rate.Every, maxWait)) // Slack hides what comes faster
 
-	if err := r.Notifier.Notify(ctx, recoveryOf(test)); err != nil {
+	if err := r.Notifier.Notify(ctx, recovery); err != nil {
 		return "", fmt.Errorf("%s: accepted a test alert, but not its recovery: %w", r.Name, err)
 	}
 
@@ -613,19 +584,9 @@ func (k *checkup) sendTest(ctx context.Context, r receivers.Receiver) (string, e
 // maxWait is how long a test's recovery waits at most for the rate of its receiver.
 const maxWait = 2 * time.Second
 
-// recoveryOf returns the recovery of a test, which closes what the test opened.
-func recoveryOf(a notify.Alert) notify.Alert {
-	a.ID += "/resolved"
-	a.Resolved = true
-	a.Since = cmp.Or(a.Since, a.Enqueued)
-	a.Enqueued = a.Enqueued.Add(time.Millisecond)
-	a.Token++
-
-	return a
-}
-
-// testAlert is an alert at the first limit, for a device that no hub has.
-func (k *checkup) testAlert() notify.Alert {
+// testMessages returns an alert at the first limit, for a device that no hub has, and its recovery, which closes what that
+// opened.
+func (k *checkup) testMessages() (alert, recovery notify.Alert) {
 	c, source := k.config, "/check"
 	if resolved, err := k.resolved(); err == nil {
 		source = "/" + resolved.Origin()
@@ -638,7 +599,7 @@ func (k *checkup) testAlert() notify.Alert {
 		field = ""
 	}
 
-	a := notify.Alert{
+	alert = notify.Alert{
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
 		Device:      testDevice,
@@ -662,15 +623,22 @@ func (k *checkup) testAlert() notify.Alert {
 
 	switch {
 	case rule.Silence():
-		a.Silent = rule.Silent
-		a.Since = a.Enqueued.Add(-rule.Silent)
-		a.LastHeard = a.Since
+		alert.Silent = rule.Silent
+		alert.Since = alert.Enqueued.Add(-rule.Silent)
+		alert.LastHeard = alert.Since
 
 	case len(rule.Is) > 0:
-		a.Word = rule.Is[0]
+		alert.Word = rule.Is[0]
 	}
 
-	return a
+	recovery = alert
+	recovery.ID += "/resolved"
+	recovery.Resolved = true
+	recovery.Since = cmp.Or(alert.Since, alert.Enqueued)
+	recovery.Enqueued = alert.Enqueued.Add(time.Millisecond)
+	recovery.Token++
+
+	return alert, recovery
 }
 
 // milliseconds shows how long something took, at least 1 ms.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -20,13 +21,13 @@ import (
 )
 
 // An error that is not a service's answer names the variable to look at; what a step says of itself stays.
-func TestAnswered(t *testing.T) {
-	_, err := answered("STORAGE_ACCOUNT_URL", func(context.Context) (string, error) { return "", errors.New("no answer from x") })(t.Context())
+func TestExplain(t *testing.T) {
+	err := step{variable: "STORAGE_ACCOUNT_URL"}.explain(errors.New("no answer from x"))
 	if err == nil || !strings.Contains(err.Error(), "check the address in STORAGE_ACCOUNT_URL") {
 		t.Errorf("got %q", err)
 	}
 	for _, said := range []error{nil, noRecords, warning("half of it")} {
-		if _, err := answered("", func(context.Context) (string, error) { return "", said })(t.Context()); err != said {
+		if err := (step{by: status.ByStore, variable: "STORAGE_ACCOUNT_URL"}).explain(said); err != said {
 			t.Errorf("%v became %v", said, err)
 		}
 	}
@@ -42,12 +43,12 @@ func TestReport(t *testing.T) {
 		var b bytes.Buffer
 		start := time.Now()
 		passed := run(t.Context(), &b, []step{
-			{"slow", 2 * time.Second, slow},
-			{"slow too", 3 * time.Second, slow},
-			{"quick", time.Second, func(context.Context) (string, error) { return "well\n\x1b[31mred", nil }},
-			{"odd", time.Second, func(context.Context) (string, error) { return "", undecided("who knows") }},
-			{"so so", time.Second, func(context.Context) (string, error) { return "", warning("half of it") }},
-			{"rule hot", time.Second, func(context.Context) (string, error) { return "", statement("alerts when t is at or above 80") }},
+			{name: "slow", limit: 2 * time.Second, do: slow},
+			{name: "slow too", limit: 3 * time.Second, do: slow},
+			{name: "quick", limit: time.Second, do: func(context.Context) (string, error) { return "well\n\x1b[31mred", nil }},
+			{name: "odd", limit: time.Second, do: func(context.Context) (string, error) { return "", undecided("who knows") }},
+			{name: "so so", limit: time.Second, do: func(context.Context) (string, error) { return "", warning("half of it") }},
+			{name: "rule hot", limit: time.Second, do: func(context.Context) (string, error) { return "", statement("alerts when t is at or above 80") }},
 		})
 		want := "✗ slow      no answer within 2s\n" +
 			"✗ slow too  no answer within 3s\n" +
@@ -64,8 +65,8 @@ func TestReport(t *testing.T) {
 		}
 	})
 	if !run(t.Context(), io.Discard, []step{
-		{"odd", time.Second, func(context.Context) (string, error) { return "", undecided("") }},
-		{"so so", time.Second, func(context.Context) (string, error) { return "", warning("") }},
+		{name: "odd", limit: time.Second, do: func(context.Context) (string, error) { return "", undecided("") }},
+		{name: "so so", limit: time.Second, do: func(context.Context) (string, error) { return "", warning("") }},
 	}) {
 		t.Error("nothing failed, and the check did not pass")
 	}

@@ -51,20 +51,15 @@ func reach(ctx context.Context, u *url.URL) (string, error) {
 // ports are those of URLs without one.
 var ports = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}
 
-// A dialer connects, as net.Dialer and tls.Dialer do.
-type dialer interface {
-	DialContext(ctx context.Context, network, address string) (net.Conn, error)
-}
-
 // dial connects to u's host and disconnects.
 func dial(ctx context.Context, u *url.URL) error {
 	plain, encrypted := strings.CutSuffix(u.Scheme, "s")
-	var d dialer = new(net.Dialer)
+	connect := new(net.Dialer).DialContext
 	if encrypted {
-		d = new(tls.Dialer)
+		connect = new(tls.Dialer).DialContext
 	}
 
-	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])))
+	conn, err := connect(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])))
 	switch {
 	case err == nil:
 		return conn.Close()

@@ -8,16 +8,42 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/humanize"
+	"alertworker/internal/lease"
+	"alertworker/internal/ops/status"
 )
 
 // A step is one line of a check. do returns by the time ctx ends, with what it
 // found or an error that says what to do. The error is undecided if there was nothing
 // to try.
 type step struct {
-	name  string
-	limit time.Duration
-	do    func(ctx context.Context) (summary string, err error)
+	name     string
+	limit    time.Duration
+	do       func(ctx context.Context) (summary string, err error)
+	by       status.By // the service that it tries, if its errors are to be worded as the replicas do
+	variable string    // that says where the service is; empty: its errors say enough
+}
+
+// explain returns an error of do with what is known of its service: if that did not answer, which variable to check. The
+// lack of a token is reported once.
+func (s step) explain(err error) error {
+	if s.variable != "" && errors.Is(err, azure.ErrNoToken) {
+		return noToken
+	}
+
+	if outcomeOf(err) != failed {
+		return err
+	}
+
+	if s.by != "" {
+		err = s.by.Failed(err)
+	}
+	if s.variable != "" {
+		err = lease.AddHint(err, s.variable)
+	}
+
+	return err
 }
 
 // An opinion is the error of a step that has not failed.
@@ -53,7 +79,7 @@ func run(ctx context.Context, out io.Writer, steps []step) bool {
 			ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("no answer within %v", s.limit))
 			defer cancel()
 			summary, err := s.do(ctx)
-			results[i] <- result{summary, err}
+			results[i] <- result{summary, s.explain(err)}
 		}()
 	}
 
@@ -102,14 +128,6 @@ func outcomeOf(err error) outcome {
 func Fail(out io.Writer, name, why string) { printLine(out, 0, name, "", errors.New(why)) }
 
 var marks = map[outcome]string{passed: "✓", warned: "!", open: "–", stated: "·", failed: "✗"}
-
-// clause returns what to add to a text about n things, whose number begins args; "" if there is none.
-func clause(n int, format string, args ...any) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf(format, append([]any{n}, args...)...)
-}
 
 // printLine prints what one step found.
 func printLine(out io.Writer, width int, name, summary string, err error) {

@@ -23,11 +23,11 @@ func TestTestAlertOfRule(t *testing.T) {
 		tt.rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
 		c := config.Config{RulesFile: config.RulesOf(rules.Set{Rules: []rules.Rule{tt.rule}}), NotifyTimeout: time.Second}
 		k := &checkup{config: c, resolved: func() (config.Config, error) { return c, nil }}
-		a := k.testAlert()
-		if text := (wording.Style{}).Message(a); !strings.Contains(text, tt.alert) {
+		alert, recovery := k.testMessages()
+		if text := (wording.Style{}).Message(alert); !strings.Contains(text, tt.alert) {
 			t.Errorf("the alert says %q, want %q in it", text, tt.alert)
 		}
-		if text := (wording.Style{}).Message(recoveryOf(a)); !strings.Contains(text, tt.after) {
+		if text := (wording.Style{}).Message(recovery); !strings.Contains(text, tt.after) {
 			t.Errorf("the recovery says %q, want %q in it", text, tt.after)
 		}
 	}
