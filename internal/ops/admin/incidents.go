@@ -45,66 +45,50 @@ func askIncidents(of Incidents) func(context.Context) (openIncidents, error) {
 
 // An incidentView is what people see of one.
 type incidentView struct {
-	ID          string
 	Rule, Level string
 	Silence     bool   // its members are silent
 	Value       string // what its members share
-	State       incident.State
 	Began       time.Time
 	Members     int
-	AtLeast     bool      // there may be more
-	First       string    // the member whose alarm began first
-	Since       time.Time // when it began
+	Count       string // how many members there are at least
+	By          string // how many are in which partitions
+	First       string // the member whose alarm began first
 
-	entries map[string]incident.Entry // of partitions
-	kind    string                    // what a member is
+	record incident.Record
 }
 
 // incidentView returns what there is to see of an incident, whose owners correct their numbers once a window.
 func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
-	v := incidentView{
-		ID:      l.Record.ID,
+	rule, kind := ruleOf(&a.Rules, l.Group.Rule), "device"
+	if len(rule.Sensor) > 0 {
+		kind = "sensor"
+	}
+
+	members, atLeast := l.Record.Members(now.Add(-rule.Window))
+	count := humanize.Count(members, kind)
+	if atLeast {
+		count = "at least " + count
+	}
+
+	var by []string
+	for _, partition := range slices.SortedFunc(maps.Keys(l.Record.Entries), telemetry.ComparePartitions) {
+		if n := l.Record.Entries[partition].Members; n > 0 {
+			by = append(by, fmt.Sprintf("%d in partition %s", n, partition))
+		}
+	}
+
+	return incidentView{
 		Rule:    l.Group.Rule,
 		Level:   l.Group.Level,
 		Silence: l.Group.Silence,
 		Value:   l.Group.Value,
-		State:   l.Record.State,
 		Began:   l.Record.Began,
-		entries: l.Record.Entries,
-		kind:    "device",
+		Members: members,
+		Count:   count,
+		By:      humanize.Some(by),
+		First:   l.Record.First().First,
+		record:  l.Record,
 	}
-
-	rule := ruleOf(&a.Rules, v.Rule)
-	if len(rule.Sensor) > 0 {
-		v.kind = "sensor"
-	}
-
-	v.Members, v.AtLeast = l.Record.Members(now.Add(-rule.Window))
-	first := l.Record.First()
-	v.First, v.Since = first.First, first.Since
-
-	return v
-}
-
-// By says for people how many members are in which partitions.
-func (v incidentView) By() string {
-	var in []string
-	for _, name := range slices.SortedFunc(maps.Keys(v.entries), telemetry.ComparePartitions) {
-		if n := v.entries[name].Members; n > 0 {
-			in = append(in, fmt.Sprintf("%d in partition %s", n, name))
-		}
-	}
-
-	return humanize.Some(in)
-}
-
-// Count says for people how many members there are.
-func (v incidentView) Count() string {
-	text := humanize.Count(v.Members, v.kind)
-	if v.AtLeast {
-		return "at least " + text
-	}
-	return text
 }
 
 // An incidentsView is what the page shows of incidents. The zero value has none.
@@ -170,9 +154,9 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 // incidentText says which incident an alarm is part of.
 func (f findings) incidentText(i incidentOf) string {
 	of := "the incident of " + shortName(i.Value)
-	if i.State != incident.Running || i.entries[i.alarm.Partition].Members == 0 {
+	if i.record.State != incident.Running || i.record.Entries[i.alarm.Partition].Members == 0 {
 		return "to be part of " + of + ": its record does not say so yet"
 	}
 
-	return fmt.Sprintf("part of %s, since %s, with %s: %s", of, f.clock(i.Since), i.Count(), i.ID)
+	return fmt.Sprintf("part of %s, since %s, with %s: %s", of, f.clock(i.record.First().Since), i.Count, i.record.ID)
 }

@@ -105,12 +105,12 @@ func (g gateState) delivered() time.Time {
 	return g.Quiet.Add(-g.rule.Window) // the last claim failed: it was the one before
 }
 
-// undelivered returns the last dead letter, unless its receiver has since taken another alert in its place: from this
-// replica, from another one, or by a replay.
-func (f findings) undelivered() *pastDelivery {
+// isUndelivered reports whether there is a dead letter, and its receiver has not since taken another alert in place of the
+// last one: from this replica, from another one, or by a replay.
+func (f findings) isUndelivered() bool {
 	i := slices.IndexFunc(f.ended, func(e pastDelivery) bool { return e.Reason != "" })
 	if i < 0 {
-		return nil
+		return false
 	}
 
 	l := &f.ended[i]
@@ -120,11 +120,8 @@ func (f findings) undelivered() *pastDelivery {
 	}) || slices.ContainsFunc(f.gates, func(g gateState) bool {
 		return of == subject{g.Receiver, g.Rule, g.Level, g.of} && g.delivered().After(l.At)
 	})
-	if tookAnother {
-		return nil
-	}
 
-	return l
+	return !tookAnother
 }
 
 // status returns the status of the device. What is in the way of an alert comes first, then its alarms, which all replicas
@@ -150,7 +147,7 @@ func (f findings) status() string {
 		status string
 	}{
 		{len(f.state.Deliveries) > 0, whyWaiting},
-		{f.undelivered() != nil, whyDeadLetter},
+		{f.isUndelivered(), whyDeadLetter},
 		{isSilent, whySilent},
 		{alarms[rules.Open], whyOpen},
 		{f.state.Unreadable != nil, whyUndecodable},

@@ -208,12 +208,3 @@ func scalar(value []byte) (text string, ok bool) {
 
 	return "", false
 }
-
-// list writes names for an error, at most 20 and 400 bytes of them.
-func list(names []string) string {
-	text := strings.ToValidUTF8(strings.Join(names[:min(len(names), 20)], ", "), "?")
-	if len(text) > 400 {
-		return strings.ToValidUTF8(text[:400], "") + "…"
-	}
-	return text
-}

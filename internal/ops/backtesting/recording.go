@@ -314,9 +314,14 @@ func (r *Recording) lacksTime(o object) string {
 	return o.lacks(cmp.Or(r.given.Time, usual))
 }
 
-// lacks says that o does not have something.
+// lacks says that o does not have something, and what it has: at most 20 names and 400 bytes of them.
 func (o object) lacks(what string) string {
-	text := fmt.Sprintf("it has no %s; it has %s", what, list(o.names))
+	has := strings.ToValidUTF8(strings.Join(o.names[:min(len(o.names), 20)], ", "), "?")
+	if len(has) > 400 {
+		has = strings.ToValidUTF8(has[:400], "") + "…"
+	}
+
+	text := fmt.Sprintf("it has no %s; it has %s", what, has)
 	if o.at[payload] != nil {
 		text += ": record with az iot hub monitor-events --properties all"
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"alertworker/internal/humanize"
-	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
 )
@@ -41,15 +40,19 @@ func WriteTable(
 		var at, device, value, rule string
 		reason := l.Reason
 
-		switch {
-		case l.Broken != nil:
+		if l.Broken != nil {
 			reason = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
-
-		default:
+		} else {
 			at = moment(l.Alert.Enqueued, zone)
 			device = l.Alert.From().String()
 			value = humanize.Number(l.Alert.Temperature)
-			rule = about(l.Alert)
+			rule = l.Alert.Rule
+			if l.Alert.Level != "" {
+				rule += "/" + l.Alert.Level
+			}
+			if l.Alert.Resolved {
+				rule += ", recovery"
+			}
 		}
 
 		ended := map[deadletter.Kind]time.Time{deadletter.Replayed: l.Replayed, deadletter.Discarded: l.Discarded}[l.Kind]
@@ -69,18 +72,4 @@ func WriteTable(
 // moment shows a time in a zone: 2026-03-01 12:00:00Z, or with +01:00.
 func moment(t time.Time, zone *time.Location) string {
 	return t.In(zone).Format(time.DateTime + "Z07:00")
-}
-
-// about says which rule and level an alert is about, and whether it is resolved.
-func about(a notify.Alert) string {
-	s := a.Rule
-	if a.Level != "" {
-		s += "/" + a.Level
-	}
-
-	if a.Resolved {
-		s += ", recovery"
-	}
-
-	return s
 }

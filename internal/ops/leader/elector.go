@@ -101,14 +101,9 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) err
 
 // Leading returns the token of the current term, if this replica leads.
 func (e *Elector) Leading() (term int64, ok bool) {
-	l := e.lease()
-	return l.Token, l.Token != 0 && mayAct(l)
-}
-
-func (e *Elector) lease() lease.Lease {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.held
+	return e.held.Token, e.held.Token != 0 && mayAct(e.held)
 }
 
 // hold says which lease is held. Once ctx, the term's, has ended there is none.
@@ -163,7 +158,14 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 	e.hold(term, l)
 	log.Info("leading")
 	var keeping sync.WaitGroup
-	keeping.Go(func() { e.watch(term, finish) })
+	keeping.Go(func() { // a renewal that never returns does not keep it from this
+		for backoff.Sleep(term, look) {
+			if _, ok := e.Leading(); !ok {
+				finish(fmt.Errorf("%w: not renewed in time", lease.ErrLost))
+				return
+			}
+		}
+	})
 	keeping.Go(func() { l = e.renew(term, l, t, finish, log) })
 	err := lead(leading, t)
 	lost := context.Cause(leading)
@@ -180,17 +182,6 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 	}
 
 	return err
-}
-
-// watch calls lose once the lease may not be relied on. A renewal that never returns does not keep it from that.
-func (e *Elector) watch(ctx context.Context, lose func(error)) {
-	for mayAct(e.lease()) {
-		if !backoff.Sleep(ctx, look) {
-			return
-		}
-	}
-
-	lose(fmt.Errorf("%w: not renewed in time", lease.ErrLost))
 }
 
 // renew renews l until ctx ends, and calls lose if another has it. It returns the last lease that was granted.

@@ -67,7 +67,10 @@ func New(version string) *Metrics {
 	}
 	m.registry.MustRegister(
 		m.storeCalls, m.attempts, m.duration, m.delay,
-		buildInfo(version),
+		collector(func(to scrape) {
+			to.gauge("build_info", "Always 1; the labels identify the build.", 1,
+				"version", version, "revision", cmp.Or(build.Commit(), "unknown"), "goversion", runtime.Version())
+		}),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -85,20 +88,4 @@ func (m *Metrics) Handler() http.Handler {
 // Producer returns what exports the same by OTLP.
 func (m *Metrics) Producer() metric.Producer {
 	return bridge.NewMetricProducer(bridge.WithGatherer(m.registry))
-}
-
-func buildInfo(version string) prometheus.Collector {
-	labels := prometheus.Labels{
-		"version":   version,
-		"revision":  cmp.Or(build.Commit(), "unknown"),
-		"goversion": runtime.Version(),
-	}
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace:   namespace,
-		Name:        "build_info",
-		Help:        "Always 1; the labels identify the build.",
-		ConstLabels: labels,
-	})
-	g.Set(1)
-	return g
 }

@@ -85,7 +85,7 @@ func answered(status int, retryAfter time.Duration) error {
 func TestDelays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
-		r := &metricstest.SlowNotifier{Delay: 2 * time.Second, Err: metricstest.ErrBroken}
+		r := &metricstest.Stub{Delay: 2 * time.Second, Err: metricstest.ErrBroken}
 		n := notify.Observe(r, m.Receiver("hook"))
 		a := notify.Alert{Enqueued: time.Now().Round(0)}
 		_ = n.Notify(t.Context(), a)

@@ -42,7 +42,7 @@ func Export(
 		return end, err
 	}
 
-	report := reporter(log, secrets())
+	report := reporter(log)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
 	otel.SetLogger(logr.New(sink{report}))
 	exporter, err := otlpmetrichttp.New(ctx)
@@ -119,31 +119,27 @@ func setting(name string) (variable, value string) {
 	return variable, env(variable)
 }
 
-// secrets returns the parts of the variables that must not be logged: headers, and the paths of
-// endpoints, which may hold a key.
-func secrets() []string {
-	var all []string
+// reporter returns a function that logs errors of the export, at a limited rate and without what of the variables must not
+// be logged: headers, and the paths of endpoints, which may hold a key.
+func reporter(log *zap.Logger) func(error) {
+	var pairs []string
+	hide := func(secrets ...string) {
+		for _, s := range secrets {
+			if s != "" {
+				pairs = append(pairs, s, "[redacted]")
+			}
+		}
+	}
+
 	for _, of := range []string{"", "METRICS_"} {
 		for header := range strings.SplitSeq(env("OTEL_EXPORTER_OTLP_"+of+"HEADERS"), ",") {
 			_, written, _ := strings.Cut(header, "=")
 			meant, _ := url.PathUnescape(written)
-			all = append(all, strings.TrimSpace(written), strings.TrimSpace(meant))
+			hide(strings.TrimSpace(written), strings.TrimSpace(meant))
 		}
 
 		if u, err := url.Parse(env("OTEL_EXPORTER_OTLP_" + of + "ENDPOINT")); err == nil && len(u.Path) > 1 {
-			all = append(all, u.Path, u.EscapedPath())
-		}
-	}
-
-	return all
-}
-
-// reporter returns a function that logs errors of the export, at a limited rate and without secrets.
-func reporter(log *zap.Logger, secrets []string) func(error) {
-	var pairs []string
-	for _, s := range secrets {
-		if s != "" {
-			pairs = append(pairs, s, "[redacted]")
+			hide(u.Path, u.EscapedPath())
 		}
 	}
 

@@ -69,8 +69,20 @@ func (o *outage) over(now time.Time) bool {
 	return calmed || !o.counts && o.successes >= o.failures
 }
 
-// called adds a call.
-func (o *outage) called(now time.Time, err error) {
+// Called records the result of a call: nil if it succeeded. A call that was cancelled says nothing.
+func (d *Dependency) Called(kind Kind, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if kind == Write {
+		d.wrote = now
+	}
+
+	o := &d.outages[kind]
 	if o.over(now) {
 		*o = outage{}
 	}
@@ -88,22 +100,6 @@ func (o *outage) called(now time.Time, err error) {
 	o.err, o.last = err, now
 	o.failures++
 	o.counts = o.counts || o.failures > o.successes && o.last.Sub(o.since) >= settle
-}
-
-// Called records the result of a call: nil if it succeeded. A call that was cancelled says nothing.
-func (d *Dependency) Called(kind Kind, err error) {
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now()
-	if kind == Write {
-		d.wrote = now
-	}
-
-	d.outages[kind].called(now, err)
 }
 
 // Call returns ctx for a call of this kind, and what takes the call's result when it has ended: as

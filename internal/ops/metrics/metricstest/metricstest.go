@@ -118,7 +118,8 @@ func Samples(t testing.TB, m *metrics.Metrics) model.Vector {
 
 // A Stub is a lease.Store and a notify.Notifier that answer as a test says.
 type Stub struct {
-	Err error
+	Err   error
+	Delay time.Duration // of Notify
 }
 
 func (s *Stub) Acquire(
@@ -142,15 +143,7 @@ func (s *Stub) Release(context.Context, lease.Lease, string) error { return s.Er
 
 func (s *Stub) Read(context.Context, string) (lease.Record, error) { return lease.Record{}, s.Err }
 
-func (s *Stub) Notify(context.Context, ...notify.Alert) error { return s.Err }
-
-// A SlowNotifier answers after Delay.
-type SlowNotifier struct {
-	Delay time.Duration
-	Err   error
-}
-
-func (s *SlowNotifier) Notify(context.Context, ...notify.Alert) error {
+func (s *Stub) Notify(context.Context, ...notify.Alert) error {
 	time.Sleep(s.Delay)
 	return s.Err
 }

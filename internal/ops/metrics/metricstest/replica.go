@@ -30,7 +30,7 @@ type Replica struct {
 	Worker
 	Metrics  *metrics.Metrics
 	Store    Stub // the throttle store
-	Receiver SlowNotifier
+	Receiver Stub
 
 	Steps        int64
 	Stuck        bool      // nothing is read
