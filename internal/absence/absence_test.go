@@ -665,6 +665,25 @@ func TestUndecodableMessageReachesTheHub(t *testing.T) {
 	}
 }
 
+// What a device has sent may be missing also between two undecodable messages that are the first ones of all.
+func TestGapAfterAnUndecodableMessage(t *testing.T) {
+	b := newBench(t)
+	sends := func(device string) {
+		broken := *b.publish(device)
+		broken.Undecodable = "broken"
+		b.hear(broken, true, 0)
+	}
+	sends("oven")
+	b.now += limit / 2
+	b.loses("oven")
+	b.now += time.Minute
+	sends("kiln")
+	b.now += limit/2 + 2*time.Second
+	b.says("what was lost was the oven's, for all that is known:", "")
+	b.now += limit/2 + time.Minute
+	b.says("the limit later", "oven fell, kiln fell")
+}
+
 // The time that an undecodable message claims puts no deadline off.
 func TestDawnOfAnUndecodableMessage(t *testing.T) {
 	b := newBench(t)
@@ -686,6 +705,23 @@ func TestDawnOfAnUndecodableMessage(t *testing.T) {
 	if got := strings.Join(b.said, ", "); got != "device-24 fell" {
 		t.Errorf("it says %q", got)
 	}
+}
+
+// That the hub is cut off lasts while any rule expects something, because nobody hears of it by a second rule.
+func TestCutOffForLongerThanOneRuleForgets(t *testing.T) {
+	b := newBench(t)
+	patient := absence.Rule{Column: roster.Column{Rule: "dead", Limit: limit}, Field: -1, Says: says, Forget: 100 * time.Hour, Sensor: b.name}
+	patient.Quiet = func(*telemetry.Event) int64 { return 0 }
+	b.more = []absence.Rule{patient}
+	b.begin(telemetry.Position{})
+	b.sends("oven", "kiln")
+	b.cutOff = true
+	b.now = limit + 6*time.Second
+	b.says("once nothing has come for the limit", whole+" fell, "+whole+" fell")
+	b.now = forget + 10*time.Second
+	b.says("once one rule has forgotten the devices", "")
+	b.now = 100*time.Hour + 10*time.Second
+	b.says("once both have", whole+" forgotten, "+whole+" forgotten, unwatched, unwatched")
 }
 
 // Each rule forgets a device in a time of its own.

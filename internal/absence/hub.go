@@ -116,8 +116,12 @@ func (w *Watch) tellOfHub(rule int, until int64) {
 	hub := sensor.Of(w.hub)
 	k := key{rule, hub}
 	since, open := w.open[k]
-	forget := w.rules[rule].Forget.Milliseconds()
 	limit := w.rules[rule].Limit
+	// While any rule expects something the hub is cut off: who hears of that by this rule hears of it by no other.
+	forget := int64(0)
+	for _, other := range w.rules {
+		forget = max(forget, other.Forget.Milliseconds())
+	}
 
 	switch {
 	//planted:cut-off-ends-unheard case open

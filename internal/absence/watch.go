@@ -535,9 +535,7 @@ func (w *Watch) follow(e *telemetry.Event) {
 		if w.expected > 0 && at.Sequence > w.expected && !e.Enqueued.IsZero() {
 			w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
 		}
-		if w.expected > 0 {
-			w.expected++
-		}
+		w.expected = cmp.Or(w.expected, at.Sequence) + 1
 		w.sign(at.Time)
 	}
 }

@@ -211,7 +211,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 // same matter that t had joined became a dead letter: its delivery goes on with the latest reading, and goes with that.
 func (w *world) ruleWent(in *inbox, s subject, of matter, t told) bool {
 	died := slices.ContainsFunc(w.dead, func(d keptLetter) bool {
-		return d.isOf(in, s, of) && !d.Alert.Resolved && !d.Alert.Enqueued.After(t.at) && d.at.After(t.at)
+		return d.isOf(in, s, of) && !d.Alert.Resolved && !d.Alert.Enqueued.After(t.at) && !d.at.Before(t.at)
 	})
 	if t.log == nil || !died {
 		return false

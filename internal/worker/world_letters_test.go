@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"slices"
 	"strings"
 
 	"alertworker/internal/notify"
@@ -31,8 +32,8 @@ func (w *world) judgeLetter(d keptLetter) {
 			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
 		if again && !rule.Silence() && !rule.Resolved && d.refused() && other.refused() && !d.Alert.Resolved &&
 			!other.Alert.Resolved &&
-			other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) {
-			w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
+			other.refusedAt.After(d.refusedAt) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) {
+			w.violated("D1: %s %s is refused again %v after one that was", of.name, s, other.refusedAt.Sub(d.refusedAt))
 		}
 	}
 	for _, in := range w.inboxes {
@@ -44,7 +45,9 @@ func (w *world) judgeLetter(d keptLetter) {
 		return
 	}
 	since := d.Alert.Enqueued
-	if d.Alert.Removed && !d.Alert.Forgotten { // it could be sent only after the rule had been removed
+	// It could be sent only after the rule had been removed, unless the alarm had ended before. A silence that has ended with
+	// its rule has the time of that.
+	if d.Alert.Removed && !d.Alert.Forgotten && !rule.Silence() && !w.mayHaveEnded(d.Alert) {
 		for _, log := range w.logs {
 			for _, r := range log.reigns {
 				if _, l := w.in(r.version, s); l == nil && log.id == d.Alert.Partition {
@@ -57,4 +60,11 @@ func (w *world) judgeLetter(d keptLetter) {
 	if age := d.at.Sub(since); age < w.giveUp-second {
 		w.violated("D2: %s was given up after %v as not taken within %v", tell(d.Alert), age, w.giveUp)
 	}
+}
+
+// mayHaveEnded reports whether the reading that a recovery is about may have ended the alarm, and not the removal of its rule.
+func (w *world) mayHaveEnded(a notify.Alert) bool {
+	i := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == a.Partition })
+	f := w.follow(w.logs[i], subject{a.Rule, a.Level}, a.Device)[a.Sequence]
+	return f.owed == a.Sequence || f.owed == -1
 }

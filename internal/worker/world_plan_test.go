@@ -358,7 +358,9 @@ func (p *plan) repeat() {
 		}
 	}
 	chokes := slices.ContainsFunc(p.receivers, func(to planned) bool { return to.chokes != "" })
-	if repeat > 0 && chokes && p.tail == "warm" { // its alarms would be tried again to the end
+	slow := slices.ContainsFunc(p.receivers, func(to planned) bool { return to.limits.Rate.Every > 0 })
+	tooMany := slow && len(p.devices) > 20                     // for a receiver that takes one in 5 s
+	if repeat > 0 && (chokes || tooMany) && p.tail == "warm" { // its alarms would be sent again to the end
 		p.tail = "nothing"
 	}
 }

@@ -114,9 +114,12 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 		}
 		return nil
 	}, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if errors.Is(err, errRefused) && len(alerts) == 1 {
+		r.refusals[r.in.name+alerts[0].ID] = time.Now()
+	}
 	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
 		if r.gone { // meanwhile, and has heard nothing
 			return err
 		}

@@ -429,7 +429,8 @@ func (o *owner) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
 		if o.lost {
 			return telemetry.ErrLost
 		}
-		if c.Sequence <= o.log.checkpoint.Sequence {
+		known := o.log.checkpoint
+		if c.Sequence < known.Sequence || c.Sequence == known.Sequence && c.Ledger == known.Ledger {
 			return nil
 		}
 		o.log.checkpoint = c
@@ -447,7 +448,7 @@ func (p *process) Keep(ctx context.Context, d notify.DeadLetter) error {
 		if d.Alert = p.plain(d.Alert); d.Alert.Device == noise {
 			return nil
 		}
-		p.dead = append(p.dead, keptLetter{DeadLetter: d, at: time.Now()})
+		p.dead = append(p.dead, keptLetter{DeadLetter: d, at: time.Now(), refusedAt: p.refusals[d.Receiver+d.Alert.ID]})
 		p.noteLocked("%s keeps the DEAD LETTER of %s for %s: %s", p.name, tell(d.Alert), d.Receiver, d.Reason)
 		return nil
 	}, nil)

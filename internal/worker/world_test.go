@@ -42,6 +42,7 @@ type world struct {
 	processes  []*process
 	posted     []post
 	dead       []keptLetter
+	refusals   map[string]time.Time // the last one of each alert, by its receiver and id
 	operations []operation
 	unclear    map[string]time.Time // since when the log does not say all of a device
 	mutes      rules.Mutes          // that replicas know
@@ -76,8 +77,9 @@ type reign struct {
 // A keptLetter is a dead letter that was kept at a time.
 type keptLetter struct {
 	notify.DeadLetter
-	at       time.Time
-	replayed bool
+	at        time.Time
+	refusedAt time.Time // when the receiver refused it last; zero if it did not
+	replayed  bool
 }
 
 func (w *world) note(format string, a ...any) {
@@ -156,7 +158,10 @@ func (w *world) own(index int) *owner {
 
 // moveBack moves the checkpoint back by so many events. The caller holds w.mu.
 func (w *world) moveBack(log *hubLog, events int) {
-	if events == 0 || log.checkpoint.Sequence == 0 {
+	// Once people have removed a device they do not have its messages read again: it would be known again by the same
+	// last one, and its second silence have the ids of the first, which receivers may drop.
+	removed := slices.ContainsFunc(w.operations, func(o operation) bool { return o.what == forget })
+	if events == 0 || log.checkpoint.Sequence == 0 || removed {
 		return
 	}
 	log.movedBack = true
@@ -254,7 +259,7 @@ func (w *world) run(ctx context.Context) {
 	w.leases, w.ledgers = memlease.New(), &records.Memory{}
 	w.silences = muting.Store{Records: records.Reliable(w.ledgers), Name: "mutes"}
 	w.down, w.happened, w.calls = map[string]time.Time{}, map[int]bool{}, map[string]int{}
-	w.unclear = map[string]time.Time{}
+	w.unclear, w.refusals = map[string]time.Time{}, map[string]time.Time{}
 	for i, r := range w.receivers {
 		w.inboxes = append(w.inboxes, &inbox{planned: r, name: fmt.Sprint("receiver", i), ids: map[string]time.Time{},
 			last: map[string]token{}, choked: map[string]choking{}})
