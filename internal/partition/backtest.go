@@ -235,11 +235,6 @@ func (b *Backtest) writeIncidents(reg *register) {
 	}
 }
 
-// Read implements Incidents.
-func (b *Backtest) Read(_ context.Context, g incident.Group) (incident.Record, time.Time, error) {
-	return b.incidents[g], fromMicros(b.now), nil
-}
-
 // Sync implements Incidents.
 func (b *Backtest) Sync(_ context.Context, g incident.Group, partition string, e incident.Entry) (result incident.Result, err error) {
 	id := strconv.Itoa(len(b.incidents)) + "/" + strconv.FormatInt(b.now, 10)

@@ -29,8 +29,7 @@ type group struct {
 	last    *delivery.Reading // of the member that ended last, whose More.Of it is
 
 	stale   bool      // the record is to be written
-	queued  bool      // it is in register.regrouped
-	writing bool      // somebody sees what is to be written
+	queued  bool      // it is in register.regrouped, or somebody sees what is to be written
 	behind  bool      // a former owner was further: nothing could be written
 	counted int       // how many members the record has
 	written time.Time // when it was, by this machine's clock
@@ -41,8 +40,7 @@ type group struct {
 	incident string    // under which the record has the members; empty if it has none, or if that is not known
 	began    time.Time // of that incident
 	alert    *groupAlert
-	more     uint32 // receivers that alert has not, of members that have breached since
-	due      *groupEnd
+	due      *dueNotice      // the end of an incident. The ledger has it until every receiver has settled it and the record says so
 	memory   *delivery.Alarm // until when each receiver needs no alert about members that breach again
 }
 
@@ -51,16 +49,14 @@ type groupAlert struct {
 	reading   delivery.Reading
 	heard     int64 // see delivery.Notice.Heard
 	receivers uint32
+	more      uint32        // others, of members that have breached since
 	notice    *dueNotice    // nil until it was given
 	hold      delivery.Hold // unless it is about a silence, which the ledger has
 }
 
-// A groupEnd is that of an incident, which is due. The ledger has it until every receiver has settled it and the record says
-// so.
-type groupEnd struct {
-	end    incident.End
-	began  time.Time
-	notice *dueNotice
+// endOf returns the end of an incident that n says.
+func endOf(n *delivery.Notice) incident.End {
+	return incident.End{Incident: n.Incident.About.ID, Overs: n.Incident.Overs}
 }
 
 // groupKey returns the key of notices about a value.
@@ -81,7 +77,7 @@ func (g *group) of() incident.Group {
 
 // has reports whether n is what is due of g, which may be nil.
 func (g *group) has(n *delivery.Notice) bool {
-	return g != nil && (g.alert != nil && g.alert.notice.is(n) || g.due != nil && g.due.notice.is(n))
+	return g != nil && (g.alert != nil && g.alert.notice.is(n) || g.due.is(n))
 }
 
 // about returns what is known here of the incident that the record names.
@@ -106,31 +102,43 @@ func (reg *register) mayJoin(l *level, value string) bool {
 	return value != "" && len(value) <= incident.MaxValue && (len(reg.groups) < maxGroups || reg.groups[l.groupKey(value)] != nil)
 }
 
-// join adds a member, whose alarm began at a time, in Unix µs.
-func (reg *register) join(g *group, who sensor.ID, since int64) {
+// join counts the alarm of key, which began at a time, in Unix µs, among the members of a group, unless group is empty.
+func (reg *register) join(key alarmKey, group string, since int64) {
+	if group == "" {
+		return
+	}
+
+	g := reg.groupOf(key.level, group)
 	g.members++
 	if g.members > 1 {
 		return
 	}
 
-	g.first, g.since, g.opened = who, since, time.Now()
+	g.first, g.since, g.opened = key.about, since, time.Now()
 	g.memory = &delivery.Alarm{}
 	reg.dropEnd(g)
 	reg.rewrite(g)
 }
 
-// leave takes a member away.
-func (reg *register) leave(g *group) {
+// leave counts an alarm of l no more among the members of a group, unless group is empty.
+func (reg *register) leave(l *level, group string) {
+	if group == "" {
+		return
+	}
+
+	g := reg.groupOf(l, group)
 	g.members--
 	if g.members > 0 {
 		return
 	}
 
 	g.incident = ""
-	if g.alert != nil { // it must not go out any more
-		reg.withdraw(g, g.alert.notice)
-		reg.mark.held.Release(&g.alert.hold)
-		g.alert, g.more = nil, 0
+	if a := g.alert; a != nil { // it must not go out any more
+		if a.notice != nil {
+			reg.out.Withdraw(g.key, &a.notice.Notice)
+		}
+		reg.mark.held.Release(&a.hold)
+		g.alert = nil
 	}
 	reg.rewrite(g)
 }
@@ -152,7 +160,7 @@ func (reg *register) write(g *group) {
 
 // queue has somebody see what is to be written in the record of g, unless somebody does.
 func (reg *register) queue(g *group) {
-	if !g.writing && !g.queued {
+	if !g.queued {
 		g.queued = true
 		reg.regrouped = append(reg.regrouped, g)
 	}
@@ -194,7 +202,7 @@ func (reg *register) alertGroup(a *delivery.Alert, more *delivery.More) {
 // that gets another one after it.
 func (reg *register) raise(g *group, a groupAlert) (isNew bool) {
 	if g.alert != nil {
-		g.more |= a.receivers &^ g.alert.receivers
+		g.alert.more |= a.receivers &^ g.alert.receivers
 		return false
 	}
 
@@ -203,13 +211,6 @@ func (reg *register) raise(g *group, a groupAlert) (isNew bool) {
 	reg.giveAlert(g)
 
 	return true
-}
-
-// raiseSilent has people told of a member that has fallen silent, by the notice of its silence, which the ledger has.
-func (reg *register) raiseSilent(g *group, who sensor.ID, n *dueNotice) {
-	rd := n.Reading
-	rd.More = &delivery.More{Of: who}
-	reg.raise(g, groupAlert{reading: rd, heard: n.Heard, receivers: n.to})
 }
 
 // giveAlert gives the alert that is due of g, if there is one, once the record has the members that it is about.
@@ -235,20 +236,14 @@ func (reg *register) dropEnd(g *group) {
 		return
 	}
 
-	reg.withdraw(g, g.due.notice)
+	reg.out.Withdraw(g.key, &g.due.Notice)
 	g.due = nil
 	reg.alarms.history.edited = true
 }
 
-func (reg *register) withdraw(g *group, n *dueNotice) {
-	if n != nil {
-		reg.out.Withdraw(g.key, &n.Notice)
-	}
-}
-
 // endGroup makes the end of an incident due, unless it is. Of a rule that tells nobody it is due to nobody.
 func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
-	if g.due != nil && g.due.end == end {
+	if g.due != nil && endOf(&g.due.Notice) == end {
 		return
 	}
 
@@ -268,7 +263,7 @@ func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
 		n.becomeDue(reg.evaluator.everybody())
 	}
 
-	g.due = &groupEnd{end: end, began: began, notice: n}
+	g.due = n
 	reg.alarms.history.edited = true
 	reg.giveEnd(g)
 	reg.queue(g) // if nobody is to hear of it
@@ -277,7 +272,7 @@ func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
 // giveEnd gives the end that is due of g, if there is one, unless it must wait.
 func (reg *register) giveEnd(g *group) {
 	if g.due != nil && !reg.behind {
-		reg.out.Give(g.key, &g.due.notice.Notice)
+		reg.out.Give(g.key, &g.due.Notice)
 	}
 }
 
@@ -289,16 +284,15 @@ func (reg *register) settleGroup(key delivery.Key, n *delivery.Notice) {
 	case g == nil:
 	case g.alert != nil && g.alert.notice.is(n):
 		a := g.alert
-		if g.more != 0 {
-			a.receivers, a.notice = g.more, nil
-			g.more = 0
+		if a.more != 0 {
+			a.receivers, a.more, a.notice = a.more, 0, nil
 			reg.giveAlert(g)
 			return
 		}
 
 		reg.mark.held.Release(&a.hold)
 		g.alert = nil
-	case g.due != nil && g.due.notice.is(n):
+	case g.due.is(n):
 		reg.queue(g)
 	}
 }
@@ -315,7 +309,6 @@ func (reg *register) nextGroup() *group {
 	g := reg.regrouped[0]
 	reg.regrouped[0] = nil
 	reg.regrouped = reg.regrouped[1:]
-	g.queued, g.writing = false, true
 
 	return g
 }
@@ -328,11 +321,20 @@ func (reg *register) writeGroup(ctx context.Context, records Incidents, g *group
 	switch {
 	case g.stale:
 		return true, reg.writeMembers(ctx, records, g)
-	case g.due != nil && g.due.notice.Settled():
-		return true, reg.closeEnd(ctx, records, g)
+	case g.due != nil && g.due.Settled():
+		due := g.due
+		reg.mu.Unlock()
+		err = records.Close(ctx, g.of(), endOf(&due.Notice))
+		reg.mu.Lock()
+		if err == nil && g.due == due {
+			g.due = nil
+			reg.alarms.history.edited = true
+		}
+
+		return true, err
 	}
 
-	g.writing = false
+	g.queued = false
 	reg.giveAlert(g)
 	if g.members == 0 && g.alert == nil && g.due == nil && !g.behind {
 		delete(reg.groups, g.key)
@@ -371,7 +373,7 @@ func (reg *register) writeMembers(ctx context.Context, records Incidents, g *gro
 	switch {
 	case g.members > 0:
 		if g.alert != nil && g.alert.notice != nil && g.incident != result.Incident {
-			reg.withdraw(g, g.alert.notice)
+			reg.out.Withdraw(g.key, &g.alert.notice.Notice)
 			g.alert.notice = nil
 		}
 
@@ -383,20 +385,6 @@ func (reg *register) writeMembers(ctx context.Context, records Incidents, g *gro
 	}
 
 	return nil
-}
-
-// closeEnd writes that every receiver has settled the end that is due of g, as writeMembers does.
-func (reg *register) closeEnd(ctx context.Context, records Incidents, g *group) error {
-	due := g.due
-	reg.mu.Unlock()
-	err := records.Close(ctx, g.of(), due.end)
-	reg.mu.Lock()
-	if err == nil && g.due == due {
-		g.due = nil
-		reg.alarms.history.edited = true
-	}
-
-	return err
 }
 
 // recount has records written that a former owner was further with, and that have had another number of members for a
@@ -420,7 +408,7 @@ func (reg *register) addEnds(to *ledger.Content) {
 			continue
 		}
 
-		l, r := g.level, g.due.notice.Reading
+		l, of := g.level, g.due.Reading.More.Of
 		to.Ends = append(to.Ends, ledger.End{
 			Rule:     l.rule.Name,
 			Level:    l.Name,
@@ -428,12 +416,12 @@ func (reg *register) addEnds(to *ledger.Content) {
 			Per:      l.id.per,
 			Silence:  l.rule.Silence(),
 			Value:    ledger.Text(g.key.About.Device),
-			Incident: g.due.end.Incident,
-			Began:    g.due.began,
-			Overs:    g.due.end.Overs,
-			Device:   ledger.Text(r.More.Of.Device),
-			Sensor:   ledger.Text(r.More.Of.Name),
-			Reading:  savedReading(&g.due.notice.Notice),
+			Incident: g.due.Incident.About.ID,
+			Began:    g.due.Incident.About.Began,
+			Overs:    g.due.Incident.Overs,
+			Device:   ledger.Text(of.Device),
+			Sensor:   ledger.Text(of.Name),
+			Reading:  savedReading(&g.due.Notice),
 		})
 
 		if !slices.ContainsFunc(to.Levels, func(other ledger.Level) bool { return idOf(&other) == l.id }) {
@@ -469,12 +457,15 @@ func (reg *register) restoreSilence(key alarmKey, k alarm) {
 		return
 	}
 
-	n := &dueNotice{Notice: delivery.Notice{Heard: k.Since.Hub, Reading: delivery.Reading{
-		Limit:    k.limit,
-		Enqueued: k.Since.Hub + int64(k.limit*1e6),
-		Sequence: k.sequence,
-		Since:    k.Since.Hub,
-	}}}
-	n.becomeDue(reg.evaluator.wanting(key.level))
-	reg.raiseSilent(reg.groupOf(key.level, k.group), key.about, n)
+	reg.raise(reg.groupOf(key.level, k.group), groupAlert{
+		heard:     k.Since.Hub,
+		receivers: reg.evaluator.wanting(key.level),
+		reading: delivery.Reading{
+			Limit:    k.limit,
+			Enqueued: k.Since.Hub + int64(k.limit*1e6),
+			Sequence: k.sequence,
+			Since:    k.Since.Hub,
+			More:     &delivery.More{Of: key.about},
+		},
+	})
 }

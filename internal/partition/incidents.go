@@ -17,7 +17,6 @@ import (
 
 // Incidents are the records of groups that replicas share: see incident.Book.
 type Incidents interface {
-	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
 	Sync(ctx context.Context, g incident.Group, partition string, e incident.Entry) (incident.Result, error)
 	Close(ctx context.Context, g incident.Group, e incident.End) error
 }
@@ -88,7 +87,7 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 		return nil, errNotDue
 	}
 
-	of, members, due := g.of(), g.members, g.due
+	of, members := g.of(), g.members
 	reg.mu.Unlock()
 
 	r, now, err := s.config.Incidents.Read(ctx, of)
@@ -98,13 +97,13 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 
 	about := n.Incident.About
 	if n.Incident.Over {
-		if due != nil && r.MayEnd(due.end) {
+		if r.MayEnd(endOf(n)) {
 			return &about, nil
 		}
 
 		reg.mu.Lock()
 		defer reg.mu.Unlock()
-		if g.due == due { // not one that has become due since
+		if g.due.is(n) { // not one that has become due since
 			reg.dropEnd(g)
 		}
 
@@ -128,9 +127,10 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 	return &about, nil
 }
 
-// An IncidentBook also finds incidents that run, or are over and not closed: see incident.Book.
+// An IncidentBook also reads records, and finds incidents that run, or are over and not closed: see incident.Book.
 type IncidentBook interface {
 	Incidents
+	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
 	Open(ctx context.Context, most int, overFor time.Duration) (open []incident.Listed, all bool, err error)
 }
 
@@ -167,28 +167,22 @@ func (s *Stream) adopt() {
 
 // adopt is Stream.adopt for one incident. The caller holds reg.mu.
 func (reg *register) adopt(l incident.Listed) {
-	level := reg.evaluator.levelOf(l.Group)
-	if level == nil || !reg.mayJoin(level, l.Group.Value) {
+	value, levels := l.Group.Value, reg.evaluator.levels
+	i := slices.IndexFunc(levels, func(level *level) bool {
+		return level.id.per != "" && (&group{level: level, key: level.groupKey(value)}).of() == l.Group
+	})
+	if i < 0 || !reg.mayJoin(levels[i], value) {
 		return // it is not configured any more
 	}
 
-	g := reg.groups[level.groupKey(l.Group.Value)]
+	level := levels[i]
+	g := reg.groups[level.groupKey(value)]
 	isOverdue := reg.id == firstPartition && l.Record.State == incident.Over && l.Age > adoptEvery
 	switch {
 	case g == nil && l.Record.Entries[reg.id].Members > 0:
-		reg.write(reg.groupOf(level, l.Group.Value))
+		reg.write(reg.groupOf(level, value))
 	case isOverdue && (g == nil || g.members == 0):
 		//planted:overdue-ends-unsent skip
-		reg.endGroup(reg.groupOf(level, l.Group.Value), l.Record.End(), l.Record.Began)
+		reg.endGroup(reg.groupOf(level, value), l.Record.End(), l.Record.Began)
 	}
-}
-
-// levelOf returns the level whose members a group has; nil if there is none.
-func (e *Evaluator) levelOf(g incident.Group) *level {
-	for _, l := range e.levels {
-		if l.id.per != "" && (&group{level: l, key: l.groupKey(g.Value)}).of() == g {
-			return l
-		}
-	}
-	return nil
 }

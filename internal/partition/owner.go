@@ -49,7 +49,7 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 	s.register.mu.Lock()
 	defer s.register.mu.Unlock()
 	switch g := s.register.groups[key]; {
-	case g == nil || g.stale || g.writing:
+	case g == nil || g.queued:
 		return errNotWritten
 	case key.Topic.Silence && time.Since(g.opened) < gathering:
 		return errGathering

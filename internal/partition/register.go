@@ -137,7 +137,8 @@ func (reg *register) become(key alarmKey, next alarm) {
 	was := reg.alarms.byKey[key]
 	reg.alarms.set(key, next)
 	if left, joined := was.member(), next.member(); left != joined {
-		reg.regroup(key, left, joined, next.Since.Hub)
+		reg.leave(key.level, left)
+		reg.join(key, joined, next.Since.Hub)
 	}
 
 	switch isOpen := next.Phase == rules.Open; {
@@ -161,18 +162,6 @@ func (reg *register) become(key alarmKey, next alarm) {
 	}
 
 	reg.give(key)
-}
-
-// regroup counts the alarm of key, which began at a time, in Unix µs, among the members of the group that it has joined, and no
-// more among those of the one that it has left. Either may be empty. The caller holds reg.mu.
-func (reg *register) regroup(key alarmKey, left, joined string, since int64) {
-	if left != "" {
-		reg.leave(reg.groupOf(key.level, left))
-	}
-
-	if joined != "" {
-		reg.join(reg.groupOf(key.level, joined), key.about, since)
-	}
 }
 
 // give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
@@ -202,7 +191,9 @@ func (reg *register) saved(silences []unsavedSilence) {
 			k.unsaved = nil
 			reg.alarms.history.keep(o.key, k)
 			reg.become(o.key, k)
-			reg.raiseSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
+			rd := o.due.Reading
+			rd.More = &delivery.More{Of: o.key.about}
+			reg.raise(reg.groupOf(o.key.level, k.group), groupAlert{reading: rd, heard: o.due.Heard, receivers: o.due.to})
 		}
 	}
 }

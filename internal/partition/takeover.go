@@ -231,7 +231,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	key := alarmKey{from.Of(), l}
 	reg.alarms.set(key, k)
 	reg.alarms.history.keep(key, k)
-	reg.regroup(key, "", k.member(), k.Since.Hub)
+	reg.join(key, k.member(), k.Since.Hub)
 	reg.restoreSilence(key, k)
 	if k != was {
 		reg.alarms.history.edited = true
