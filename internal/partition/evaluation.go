@@ -181,18 +181,14 @@ type evaluation struct {
 	dated     rules.DeviceTime // of at
 
 	// As the rule sees it that is being evaluated.
-	sensor   string           // whose measurement it is; empty: the device's own
+	about    sensor.ID        // of what the measurement is: of the event's device, or of one of its sensors
 	damaged  bool             // the event's body is: see telemetry.Found
 	excluded *rules.Condition // for which the rule does not look at it; nil if there is none
 
-	shown    notify.Shown // see show
-	hasShown bool
-	over     bool // it reaches a limit
-	late     bool // an alarm of the device has seen a reading that was taken later
+	shown notify.Shown // see show
+	over  bool         // it reaches a limit
+	late  bool         // an alarm of the device has seen a reading that was taken later
 }
-
-// about returns what the reading is of.
-func (v *evaluation) about() sensor.ID { return sensor.ID{Device: v.event.Device, Name: v.sensor} }
 
 // follows reports whether alarms of r are followed.
 func (v *evaluation) follows(r *rule) bool { return r.stateful && v.register.alarms != nil }
@@ -215,10 +211,10 @@ func (v *evaluation) evaluate() {
 
 		v.damaged = look.Damaged
 		v.excluded = look.Excluded
-		v.sensor = ""
+		v.about = sensor.Of(v.event.Device)
 		if len(r.Sensor) > 0 {
-			v.sensor = string(r.AppendSensor(nil, v.part.measurements, found, r.reads))
-			if v.sensor == "" {
+			v.about.Name = string(r.AppendSensor(nil, v.part.measurements, found, r.reads))
+			if v.about.Name == "" {
 				counters.Nameless.Add(1)
 			}
 		}
@@ -263,7 +259,7 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 		//planted:late-tells-held-back p.moot = p.moot && !p.is.alertNext
 		mayAlert := p.open && !above && !p.moot
 		hasCause := p.breaching || p.is.alertNext || p.repeats
-		isNotified := mayAlert && hasCause && v.notify(l, &p)
+		isNotified := mayAlert && hasCause && v.notify(l, &p, &rd)
 
 		if p.followed {
 			if p.open && v.at.Hub < v.register.last.mayHaveRead {
@@ -271,14 +267,22 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 			}
 
 			if p.is != p.was {
-				key := alarmKey{v.about(), l}
+				key := alarmKey{v.about, l}
 				v.register.alarms.history.change(key, p.is, v.before, v.event.Position)
 				v.register.become(key, p.is)
 			}
 		}
 
 		if isNotified {
-			v.alert(&p, &rd)
+			alert := &v.register.alert
+			switch {
+			case alert.Alert.Key.Topic.Incidents:
+				v.register.alertGroup(&alert.Alert, alert.More())
+			case v.register.out == nil:
+				v.register.alerts = append(v.register.alerts, *alert)
+			default:
+				v.register.out.Alert(&alert.Alert, alert)
+			}
 		}
 
 		//planted:lower-beside-higher skip
@@ -296,17 +300,7 @@ type passage struct {
 	moot      bool  // it says nothing: the alarm has seen one that was taken later, or its message is damaged
 	repeats   bool  // the rule says how often an open alarm is sent again
 	open      bool  // the level is, after it
-
-	// Of its alert: see delivery.Alert.
-	key       delivery.Key
-	receivers uint32
-	reminder  bool
-	lingers   bool
-}
-
-// opened reports whether the level has opened with the reading.
-func (p *passage) opened() bool {
-	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
+	opens     bool  // it has opened an alarm
 }
 
 // pass sets p, which is zero, to how the reading rd goes through l, which compares it as c, and sets when rd and the first one
@@ -323,7 +317,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		return
 	}
 
-	key := alarmKey{v.about(), l}
+	key := alarmKey{v.about, l}
 	p.was = v.register.alarms.byKey[key]
 	p.is = p.was
 	p.followed = true
@@ -375,6 +369,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		p.is.value = rd.Value
 		p.is.limit = rd.Limit
 		if p.open {
+			p.opens = true
 			p.is.alerted = p.is.due.receivers() // whoever has not heard of the recovery that was due gets the next one
 			p.is.due = nil
 			if l.id.per != "" {
@@ -419,28 +414,17 @@ func (v *evaluation) group(l *level) string {
 	return value
 }
 
-// notify decides what an alert of l about a reading is about, and who gets it: every receiver that wants it. It reports
-// whether there is one. What is muted is told later, if the alarm is still open then.
-func (v *evaluation) notify(l *level, p *passage) bool {
+// notify decides who gets an alert of l about the reading rd: every receiver that wants it, unless it is muted; then it is told
+// later, if the alarm is still open. It makes register.alert of that, and reports whether there is one.
+func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) bool {
 	counters := v.evaluator.book.Counters
-	p.reminder = v.follows(l.rule) && !p.opened() && !p.is.alertNext
-	p.lingers = p.repeats && !p.breaching && !p.is.alertNext
+	isReminder := v.follows(l.rule) && !p.opens && !p.is.alertNext
+	lingers := p.repeats && !p.breaching && !p.is.alertNext
 	//planted:muted-unsent skip
 	p.is.alertNext = p.followed // unless it is told now
-
-	if v.evaluator.mutes() {
-		about := rules.Subject{
-			Device:   v.event.Device,
-			Sensor:   v.sensor,
-			Rule:     l.rule.Name,
-			Enqueued: v.event.Enqueued,
-			Text:     v.text,
-		}
-		//planted:message-mutes-nothing about.Text = func(string) string { return "" }
-		if v.evaluator.muted(&about) {
-			counters.Quieted.Add(1)
-			return false
-		}
+	if v.muted(l) {
+		counters.Quieted.Add(1)
+		return false
 	}
 
 	p.is.alertNext = false
@@ -451,19 +435,22 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 		}
 	}
 
+	alert := &v.register.alert
+	a := &alert.Alert
 	switch {
 	case shared != "":
-		p.key = delivery.Key{About: sensor.Of(shared), Topic: l.shared}
+		a.Key = delivery.Key{About: sensor.Of(shared), Topic: l.shared}
 	case p.crowded:
-		p.key = delivery.Key{About: sensor.Of(v.event.Device), Topic: l.own}
+		a.Key = delivery.Key{About: sensor.Of(v.event.Device), Topic: l.own}
 		v.register.crowded(v.event.Device, l.rule.Name)
 	default:
-		p.key = delivery.Key{About: v.about(), Topic: l.own}
+		a.Key = delivery.Key{About: v.about, Topic: l.own}
 	}
 
+	a.Receivers = 0
 	for i := range v.evaluator.book.Receivers {
 		if v.evaluator.book.Receivers[i].Filters.Want(l.rule.Name, l.Name, v.text) {
-			p.receivers |= 1 << i
+			a.Receivers |= 1 << i
 		} else {
 			counters.Filtered.Add(1)
 		}
@@ -471,15 +458,46 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 
 	if p.followed {
 		//planted:told-nobody skip
-		p.is.alerted |= p.receivers
+		p.is.alerted |= a.Receivers
 	}
 
-	return p.receivers != 0
+	if a.Receivers == 0 {
+		return false
+	}
+
+	// one field after the other, because a literal would be copied, which costs a suppressed reading time
+	alert.shown = v.show()
+	alert.damaged = v.damaged
+	a.Reading = *rd
+	a.Device = v.event.Device
+	a.Sensor = v.about.Name
+	a.Before = placeOf(v.before)
+	a.Alarm = p.is.sending
+	a.Opens = p.opens
+	a.WindowSince = v.register.last.until
+	a.Reminder = isReminder
+	a.Lingers = lingers
+
+	return true
 }
 
-// mutes reports whether there are any mutes. It is cheaper than muted.
-func (ev *Evaluator) mutes() bool {
-	return len(ev.book.Rules.Mutes) > 0 || len(ev.book.Mutes()) > 0
+// muted reports whether people have silenced alerts of l about the measurement, or the rules have a time for that.
+func (v *evaluation) muted(l *level) bool {
+	book := &v.evaluator.book
+	if len(book.Rules.Mutes) == 0 && len(book.Mutes()) == 0 { // it costs less to ask this first
+		return false
+	}
+
+	about := rules.Subject{
+		Device:   v.event.Device,
+		Sensor:   v.about.Name,
+		Rule:     l.rule.Name,
+		Enqueued: v.event.Enqueued,
+		Text:     v.text,
+	}
+
+	//planted:message-mutes-nothing about.Text = func(string) string { return "" }
+	return v.evaluator.muted(&about)
 }
 
 // muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
@@ -488,42 +506,12 @@ func (ev *Evaluator) muted(s *rules.Subject) bool {
 	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes().Match(s)
 }
 
-// alert starts the alert of p about the reading rd. It sets one field after the other because a literal would be copied,
-// which costs a suppressed reading time.
-func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
-	alert := &v.register.alert
-	alert.shown = v.show()
-	alert.damaged = v.damaged
-	a := &alert.Alert
-	a.Key = p.key
-	a.Reading = *rd
-	a.Device = v.event.Device
-	a.Sensor = v.sensor
-	a.Before = placeOf(v.before)
-	a.Receivers = p.receivers
-	a.Alarm = p.is.sending
-	a.Opens = p.opened()
-	a.WindowSince = v.register.last.until
-	a.Reminder = p.reminder
-	a.Lingers = p.lingers
-
-	switch {
-	case p.key.Topic.Incidents:
-		v.register.alertGroup(a, alert.More())
-	case v.register.out == nil:
-		v.register.alerts = append(v.register.alerts, *alert)
-	default:
-		v.register.out.Alert(a, alert)
-	}
-}
-
 // show returns what messages show of the measurement, which is not there any more when they are sent.
 func (v *evaluation) show() notify.Shown {
-	if v.hasShown {
+	if v.shown != "" {
 		return v.shown
 	}
 
-	v.hasShown = true
 	for _, name := range v.evaluator.book.Rules.Show {
 		if text := v.text(name); text != "" {
 			v.shown = v.shown.With(name, text)
