@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"cmp"
 	"container/heap"
 	"slices"
 	"time"
@@ -12,9 +11,9 @@ import (
 )
 
 // A delivery brings one notice to one receiver: an alert, or a recovery. It starts with one
-// reading, its head. Later readings with the same key join it. When the head is settled, the latest
-// reading that joined is settled too, or becomes the head. There is at most one delivery for each key
-// and receiver.
+// reading, its head. Later readings with the same key join it. When it ends, the latest reading that
+// joined is settled with the head, or a delivery of its own follows. There is at most one delivery for
+// each key and receiver.
 //
 // A delivery is in exactly one state. In all but attempting it waits in the queue's heap of that state.
 //
@@ -43,9 +42,10 @@ type delivery struct {
 	// The readings that have joined, guarded by Outbox.mu. Only the latest is kept:
 	// what settles it settles those before it.
 	latest       Reading
-	latestBefore Place  // of the event before the latest
-	joined       uint32 // how many
-	suppressed   uint32 // readings before the head that no alert has counted
+	latestBefore Place               // of the event before the latest
+	joined       uint32              // how many
+	suppressed   uint32              // readings before the head that no alert has counted
+	sharing      map[string]struct{} // the devices of both, if devices share it
 
 	triedSecondDevice bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
 	reminder          bool // the devices of its readings have been alerted before, in the same alarms. Changed under both locks
@@ -57,11 +57,8 @@ type delivery struct {
 	index int32         // its slot in the heap of the state
 	key   int64         // in that heap: the time of the next attempt by the dispatcher's clock, or its turn
 
-	tries
-}
+	// What is known of its attempts.
 
-// tries is what is known of the attempts for one head.
-type tries struct {
 	// from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited
 	// for
 	since       int64
@@ -179,11 +176,10 @@ type queue struct {
 	to  *receiver
 
 	// Guarded by box.mu.
-	deliveries map[Key]*delivery                 // all of them
-	later      map[Key]*Notice                   // what is due once the delivery of its key has ended
-	sharing    map[*delivery]map[string]struct{} // the devices whose readings have joined one that they share
-	sharers    int                               // in all of them, at most maxSharers
-	taken      map[Key]notify.Alert              // the last of each alarm that a receiver took that forgets: see Refresh
+	deliveries map[Key]*delivery    // all of them
+	later      map[Key]*Notice      // what is due once the delivery of its key has ended
+	sharers    int                  // devices in sharing of all deliveries, at most maxSharers
+	taken      map[Key]notify.Alert // the last of each alarm that a receiver took that forgets: see Refresh
 
 	// Guarded by to.mu.
 	lines      [states]heapOf[*delivery] // those that wait, by state; none is attempting
@@ -201,49 +197,59 @@ func (q *queue) waiting() int {
 // gate returns the gate that d has to pass.
 func (d *delivery) gate() Gate { return d.subject.Topic.Gates[d.q.to.index] }
 
-// begin returns a new delivery about the reading r: of the due notice n, or of an alert if
-// that is nil. It does not wait for anything yet. The caller holds box.mu.
-func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
-	d := &delivery{q: q, subject: key, notice: n, head: *r, tries: tries{since: r.Enqueued}}
-	//planted:removed-recovery-old if n.Silent()
-	if n != nil && n.RaisedAt > 0 {
-		d.tries.since = n.RaisedAt
+// begin has d, which is new, wait for its turn. An alert holds the place of its reading, after before. The caller holds
+// box.mu.
+func (q *queue) begin(d *delivery, before Place) {
+	d.q = q
+	d.since = d.head.Enqueued
+	switch {
+	case d.notice == nil:
+		q.box.held.Add(&d.held, before, d.head.Enqueued)
+	//planted:removed-recovery-old case d.notice.Silent()
+	case d.notice.RaisedAt > 0:
+		d.since = d.notice.RaisedAt
 	}
 
-	q.deliveries[key] = d
-
-	return d
+	q.deliveries[d.subject] = d
+	d.await(ready, WaitTurn, 0)
 }
 
-// settle settles d's head, and ends d unless the latest reading that joined is not
-// covered. That one then becomes the head and is held instead. Without covers nothing is covered.
+// settle settles d's head, and what covers says of those that joined, and ends d. Without covers that is nothing.
 func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
 	q := d.q
 	q.box.mu.Lock()
 	var done *Notice
-	switch {
-	case d.notice != nil:
-		if d.notice.Settle(q.to.index) {
-			done = d.notice
-		}
-		d.replace(outcome)
+	if d.notice != nil && d.notice.Settle(q.to.index) {
+		done = d.notice
+	}
+	d.replace(covers, outcome)
+	q.box.mu.Unlock()
 
+	q.box.account.Owner.Settled(d.subject, done)
+}
+
+// replace ends d, and starts what follows: an alert about the latest of the readings that have joined, unless d is one and
+// that is covered; else a notice that has become due since. The caller holds box.mu.
+func (d *delivery) replace(covers func(*Reading) bool, outcome string) {
+	q := d.q
+	delete(q.deliveries, d.subject)
+	q.box.held.Release(&d.held)
+
+	switch later := q.later[d.subject]; {
 	//planted:latest-always-alerts case d.joined > 0
-	case d.joined > 0 && (covers == nil || !covers(&d.latest)):
-		q.box.held.Release(&d.held)
-		//planted:promoted-holds-nothing skip
-		q.box.held.Add(&d.held, d.latestBefore, d.latest.Enqueued)
-		d.head, d.tries = d.latest, tries{since: d.latest.Enqueued}
-		//planted:promoted-counts-itself d.suppressed += d.joined; skip
-		d.suppressed += d.joined - 1
-		d.joined = 0
-		if head := d.of(&d.head).Device; d.subject.Topic.Shared { // its reading is not suppressed any more
-			if _, joined := q.sharing[d][head]; joined {
-				delete(q.sharing[d], head)
-				q.sharers--
-			}
+	case d.joined > 0 && (d.notice != nil || covers == nil || !covers(&d.latest)):
+		next := &delivery{
+			subject: d.subject, head: d.latest, sharing: d.sharing, reminder: d.reminder, triedSecondDevice: d.triedSecondDevice,
 		}
-		d.await(ready, WaitTurn, 0)
+		//planted:promoted-counts-itself next.suppressed = d.suppressed + d.joined; skip
+		next.suppressed = d.suppressed + d.joined - 1
+		head := d.of(&d.latest).Device
+		if _, joined := d.sharing[head]; joined { // its reading is not suppressed any more
+			delete(d.sharing, head)
+			q.sharers--
+		}
+		//planted:promoted-holds-nothing q.begin(next, d.latestBefore); q.box.held.Release(&next.held); skip
+		q.begin(next, d.latestBefore)
 
 	default:
 		// The next alert counts the readings that this one has suppressed besides its head, or the devices if they share it.
@@ -251,37 +257,16 @@ func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
 			d.gate().Suppressed(d.subject.About, int64(d.suppressed)+int64(d.joined))
 		}
 		//planted:sharing-uncounted skip
-		for device := range q.sharing[d] {
+		for device := range d.sharing {
 			d.gate().SuppressedShared(d.subject.About.Device, device)
 		}
-		q.sharers -= len(q.sharing[d])
-		delete(q.sharing, d)
-		d.replace(outcome)
-	}
+		q.sharers -= len(d.sharing)
 
-	q.box.mu.Unlock()
-	q.box.account.Owner.Settled(d.subject, done)
-}
-
-// replace ends d, and starts what follows: of a notice that was due, an alert about the readings that have joined; else
-// a notice that has become due since. The caller holds box.mu.
-func (d *delivery) replace(outcome string) {
-	q := d.q
-	delete(q.deliveries, d.subject)
-	q.box.held.Release(&d.held)
-
-	switch later := q.later[d.subject]; {
-	case d.notice != nil && d.joined > 0:
-		next := q.begin(d.subject, &d.latest, nil) // the alert about the readings that have joined
-		next.reminder = d.reminder
-		next.suppressed = d.joined - 1
-		q.box.held.Add(&next.held, d.latestBefore, d.latest.Enqueued)
-		next.await(ready, WaitTurn, 0)
-
-	//planted:due-later-lost case false
-	case later != nil:
-		delete(q.later, d.subject)
-		q.begin(d.subject, &later.Reading, later).await(ready, WaitTurn, 0)
+		//planted:due-later-lost if false
+		if later != nil {
+			delete(q.later, d.subject)
+			q.begin(&delivery{subject: d.subject, head: later.Reading, notice: later}, Place{})
+		}
 	}
 
 	d.end(outcome)
@@ -318,14 +303,12 @@ func (d *delivery) join(a *Alert) {
 		return
 	}
 
-	devices := q.sharing[d]
-	if devices == nil {
-		devices = map[string]struct{}{}
-		q.sharing[d] = devices
+	if d.sharing == nil {
+		d.sharing = map[string]struct{}{}
 	}
 
-	if _, known := devices[r.More.Of.Device]; !known && q.sharers < maxSharers {
-		devices[r.More.Of.Device] = struct{}{}
+	if _, known := d.sharing[r.More.Of.Device]; !known && q.sharers < maxSharers {
+		d.sharing[r.More.Of.Device] = struct{}{}
 		q.sharers++
 	}
 }
@@ -354,7 +337,7 @@ func (d *delivery) follow(v verdict) {
 
 	//planted:withdrawn-tried-again if false
 	if d.notice != nil && d.notice.withdrawn {
-		d.replace(throttle.Unneeded.String())
+		d.replace(nil, throttle.Unneeded.String())
 		return
 	}
 
@@ -406,22 +389,6 @@ func (d *delivery) move(s state, why Wait, key int64) {
 	heap.Push(&q.lines[s], d)
 }
 
-// withdraw takes d, which waits, out of its line. It reports false if d is being
-// attempted. The caller holds box.mu.
-func (d *delivery) withdraw() bool {
-	r := d.q.to
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if d.state == attempting {
-		return false
-	}
-
-	d.move(attempting, WaitAttempt, 0)
-	r.dispatch()
-
-	return true
-}
-
 // giveUp has d, which waits, become a dead letter. The caller holds to.mu.
 func (d *delivery) giveUp(why cause, now time.Duration) {
 	d.dead = &deadLetter{cause: why}
@@ -433,13 +400,6 @@ func (q *queue) toSend() []*delivery {
 	return slices.Concat(q.lines[ready].all, q.lines[pausing].all, q.lines[awaitsReceiver].all)
 }
 
-// least returns the oldest of the deliveries to send that matter least. There must be one.
-func (q *queue) least() *delivery {
-	return slices.MaxFunc(q.toSend(), func(a, b *delivery) int {
-		return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
-	})
-}
-
 // An item is an element of a heapOf.
 type item[T any] interface {
 	comparable
@@ -449,14 +409,6 @@ type item[T any] interface {
 
 // A heapOf holds elements in their order. Each knows its slot: its index plus 1, or 0 while it is in no heap.
 type heapOf[T item[T]] struct{ all []T }
-
-// first returns the first element, zero if there is none.
-func (h *heapOf[T]) first() (e T) {
-	if len(h.all) > 0 {
-		e = h.all[0]
-	}
-	return e
-}
 
 // The rest implements heap.Interface, for package heap.
 
@@ -524,7 +476,7 @@ func (hs *Holds) First() (before Place, enqueued int64) {
 	if hs.all.Len() == 0 {
 		return Place{}, 0
 	}
-	first := hs.all.first()
+	first := hs.all.all[0]
 	return first.before, first.enqueued
 }
 

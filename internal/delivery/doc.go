@@ -5,8 +5,8 @@
 //
 // There is at most one delivery for each key: a receiver, a level, and a device or what devices share. Readings that
 // come meanwhile join it, and it keeps the latest and a count. When the notice is settled, the latest reading is
-// decided for all that joined: what settles a reading settles those before it. A delivery that goes on with the latest
-// reading, as after a dead letter, holds the owner's place there, not at its first.
+// decided for all that joined: what settles a reading settles those before it. The delivery that follows for the latest
+// reading, as after a dead letter, holds the owner's place there, not at the first.
 //
 // A caller who waits for the outcome of one reading, and sends it again if need be, needs no delivery: see [Direct].
 //

@@ -166,7 +166,6 @@ func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox
 			to:         r,
 			deliveries: map[Key]*delivery{},
 			later:      map[Key]*Notice{},
-			sharing:    map[*delivery]map[string]struct{}{},
 			taken:      map[Key]notify.Alert{},
 		}
 		o.queues = append(o.queues, q)
@@ -187,7 +186,7 @@ func (o *Outbox) Close() {
 		q.closed = true
 		r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 		for s := range states {
-			for d := q.lines[s].first(); d != nil; d = q.lines[s].first() {
+			for _, d := range slices.Clone(q.lines[s].all) {
 				d.move(attempting, WaitAttempt, 0)
 				dropped = append(dropped, d)
 			}
@@ -236,10 +235,7 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		if d == nil {
-			d := q.begin(a.Key, &a.Reading, nil)
-			d.reminder = a.Reminder
-			o.held.Add(&d.held, a.Before, a.Reading.Enqueued)
-			d.await(ready, WaitTurn, 0)
+			q.begin(&delivery{subject: a.Key, head: a.Reading, reminder: a.Reminder}, a.Before)
 			continue
 		}
 
@@ -260,7 +256,7 @@ func (o *Outbox) Give(key Key, n *Notice) {
 		case q.deliveries[key] != nil:
 			q.later[key] = n
 		default:
-			q.begin(key, &n.Reading, n).await(ready, WaitTurn, 0)
+			q.begin(&delivery{subject: key, head: n.Reading, notice: n}, Place{})
 		}
 	}
 }
@@ -278,8 +274,16 @@ func (o *Outbox) Withdraw(key Key, n *Notice) {
 		}
 
 		d := q.deliveries[key]
-		if d != nil && d.notice == n && d.withdraw() {
-			d.replace(throttle.Unneeded.String())
+		q.to.mu.Lock()
+		waits := d != nil && d.notice == n && d.state != attempting
+		if waits {
+			d.move(attempting, WaitAttempt, 0)
+			q.to.dispatch()
+		}
+		q.to.mu.Unlock()
+
+		if waits {
+			d.replace(nil, throttle.Unneeded.String())
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestWhatIsDueLater(t *testing.T) {
 	if d.notice != nil || o.Len() != 1 {
 		t.Fatalf("%d deliveries, the first about %+v", o.Len(), d.notice)
 	}
-	d.withdraw()
+	d.move(attempting, WaitAttempt, 0)
 	d.settle(coversAll, "sent")
 	if d = q.deliveries[key]; d == nil || d.notice != then {
 		t.Errorf("after the alert comes %+v", d)

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -82,7 +83,10 @@ func (r *receiver) dispatch() {
 
 	for _, q := range r.queues { // where too many wait, the oldest of those that matter least are given up
 		for q.waiting() > r.dispatcher.MaxWaiting {
-			q.least().giveUp(tooMany, now)
+			oldest := slices.MaxFunc(q.toSend(), func(a, b *delivery) int {
+				return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
+			})
+			oldest.giveUp(tooMany, now)
 		}
 	}
 
@@ -188,11 +192,12 @@ func (r *receiver) start(now time.Duration) bool {
 func (r *receiver) full() bool {
 	waiting := 0
 	for _, q := range r.queues {
-		if d := q.lines[ready].first(); d != nil && d.sendAlone {
+		line := q.lines[ready].all
+		if len(line) > 0 && line[0].sendAlone {
 			return true
 		}
 
-		waiting += q.lines[ready].Len()
+		waiting += len(line)
 	}
 
 	return waiting >= r.to.Limits.Batch
@@ -222,14 +227,11 @@ func (r *receiver) next(now time.Duration) *delivery {
 	}
 
 	fresh, again := r.first(ready), r.first(awaitsReceiver)
-	switch {
-	case again == nil || again.key > int64(now):
-		return fresh
-	case fresh != nil && (probed || fresh.turn() <= again.turn()):
-		return fresh
+	if again != nil && again.key <= int64(now) && (fresh == nil || !probed && again.turn() < fresh.turn()) {
+		return again
 	}
 
-	return again
+	return fresh
 }
 
 // nextProbe returns the earliest time of the next probe: with an alert that has not failed, if there is one.
@@ -243,8 +245,8 @@ func (r *receiver) nextProbe() time.Duration {
 // first returns the first delivery of a state, nil if there is none.
 func (r *receiver) first(s state) (first *delivery) {
 	for _, q := range r.queues {
-		if d := q.lines[s].first(); d != nil && (first == nil || d.key < first.key) {
-			first = d
+		if line := q.lines[s].all; len(line) > 0 && (first == nil || line[0].key < first.key) {
+			first = line[0]
 		}
 	}
 

@@ -90,7 +90,9 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	for _, a := range open {
 		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
 			n := &Notice{Part: throttle.Silence, Incident: a.Incident} // which is no recovery
-			held = append(held, q.begin(a.Key, &a.Reading, n))
+			d := &delivery{q: q, subject: a.Key, head: a.Reading, notice: n}
+			q.deliveries[a.Key] = d
+			held = append(held, d)
 		}
 	}
 	box.mu.Unlock()
@@ -116,7 +118,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	cancel()
 
 	//planted:posted-after-recovery box.mu.Lock()
-	//planted:posted-after-recovery for _, d := range held { d.replace(OutcomeUnsettled) }
+	//planted:posted-after-recovery for _, d := range held { d.replace(nil, OutcomeUnsettled) }
 	//planted:posted-after-recovery held = nil
 	//planted:posted-after-recovery box.mu.Unlock()
 	//planted:posted-after-recovery r.release(began, false, nil)
@@ -137,7 +139,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	defer box.mu.Unlock()
 	for _, d := range held {
-		d.replace(OutcomeUnsettled)
+		d.replace(nil, OutcomeUnsettled)
 	}
 
 	return err

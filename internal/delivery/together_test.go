@@ -82,7 +82,7 @@ func (m *together) send(t *testing.T, n int, timeout time.Duration, answer func(
 		box := dp.Open(t.Context(), under, Account{Owner: nobody{}, Logger: zap.NewNop()})
 		defer box.Close()
 		q := box.queues[0]
-		d := q.begin(Key{sensor.Of(fmt.Sprint(i)), topic}, &Reading{Enqueued: time.Now().UnixMicro()}, nil)
+		d := &delivery{q: q, subject: Key{sensor.Of(fmt.Sprint(i)), topic}, head: Reading{Enqueued: time.Now().UnixMicro()}}
 		box.work.Add(1)
 		sent.attempts = append(sent.attempts, attempt{d: d, message: sent})
 	}
