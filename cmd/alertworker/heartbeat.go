@@ -30,7 +30,7 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 		return nil, fmt.Errorf("HEARTBEAT_URL %w", err)
 	}
 
-	return heartbeat.New(heartbeat.Config{
+	return &heartbeat.Heartbeat{
 		Target: target,
 		Log:    log,
 		Leading: func() bool {
@@ -47,7 +47,7 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			)
 		},
 		Made: func(call heartbeat.Call) { r.duties.Record(heartbeatDuty, call.Err != "") },
-	}), nil
+	}, nil
 }
 
 // How often a replica looks at what others report: while a receiver is down here, which they may reach, and else.

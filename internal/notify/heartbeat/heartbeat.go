@@ -129,8 +129,8 @@ type Call struct {
 	Err string // why the call failed; empty if the service accepted it
 }
 
-// Config says what to report. All fields are required, but Transport.
-type Config struct {
+// A Heartbeat makes the calls of one replica. All of its fields are required, but Transport. Run may be called once.
+type Heartbeat struct {
 	Target *Target
 
 	// Leading reports whether this replica makes the calls.
@@ -142,25 +142,16 @@ type Config struct {
 
 	Log       *zap.Logger
 	Transport http.RoundTripper // instead of the built-in one, for tests
-}
 
-// A Heartbeat makes the calls of one replica. Run may be called once.
-type Heartbeat struct {
-	Config
-	client *httppost.Client
-}
-
-// New returns a Heartbeat that connects to nothing until it runs.
-func New(c Config) *Heartbeat {
-	// Parse has checked the URL.
-	client, _ := httppost.New(c.Target.url, httppost.Options{Setting: "HEARTBEAT_URL", Transport: c.Transport})
-	return &Heartbeat{c, client}
+	client *httppost.Client // while it runs
 }
 
 // Run calls the service, while this replica leads, until ctx ends: at every interval, and as soon as what
 // there is to say has changed. A call that fails is repeated sooner. A failure must last for a
 // moment before it is reported, and until then nothing is.
 func (h *Heartbeat) Run(ctx context.Context) {
+	// Parse has checked the URL.
+	h.client, _ = httppost.New(h.Target.url, httppost.Options{Setting: "HEARTBEAT_URL", Transport: h.Transport})
 	defer h.client.Close()
 
 	tick := time.NewTicker(h.Target.every())

@@ -16,6 +16,8 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/notify/httppost"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -76,7 +78,10 @@ func FuzzParse(f *testing.F) {
 	f.Add("alertmanager+https://host")
 	f.Fuzz(func(t *testing.T, text string) {
 		if target, err := Parse(text); err == nil {
-			New(Config{Target: target}).Target.message("why")
+			target.message("why")
+			if _, err := httppost.New(target.url, httppost.Options{}); err != nil {
+				t.Errorf("%q: %v", text, err)
+			}
 		}
 	})
 }
@@ -132,13 +137,13 @@ func TestRun(t *testing.T) {
 		}
 		core, logs := observer.New(zap.InfoLevel)
 		var last Call
-		h := New(Config{
+		h := &Heartbeat{
 			Transport: s,
 			Made:      func(call Call) { mu.Lock(); defer mu.Unlock(); last = call },
 			Target:    parse(t, "https://hc/"+secret), Log: zap.New(core),
 			Leading: func() bool { mu.Lock(); defer mu.Unlock(); return leading },
 			Check:   func(context.Context) string { mu.Lock(); defer mu.Unlock(); return why },
-		})
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { h.Run(ctx) })
@@ -193,7 +198,7 @@ func TestRun(t *testing.T) {
 func TestFailOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{start: time.Now(), status: 200}
-		h := New(Config{
+		h := &Heartbeat{
 			Transport: s,
 			Target:    parse(t, "interval=8s fail=off https://hc/"+secret), Log: zap.NewNop(),
 			Made:    func(Call) {},
@@ -204,7 +209,7 @@ func TestFailOff(t *testing.T) {
 				}
 				return ""
 			},
-		})
+		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		h.Run(ctx)
