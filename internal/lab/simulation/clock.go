@@ -64,9 +64,5 @@ func (w *World) isLocal(text string) bool {
 		at = time.Unix(n, 0)
 	}
 
-	if at.Before(w.began.Truncate(time.Second)) {
-		return false
-	}
-
-	return !at.After(time.Now())
+	return !at.Before(w.began.Truncate(time.Second)) && !at.After(time.Now())
 }

@@ -46,11 +46,7 @@ func (p *Plan) extend(rng *rand.Rand) {
 
 // keepsState reports whether alarms follow from more than one reading.
 func (p *Plan) keepsState() bool {
-	if p.Resolved || p.Clear != limit {
-		return true
-	}
-
-	return max(p.For, p.Silent) > 0
+	return p.Resolved || p.Clear != limit || max(p.For, p.Silent) > 0
 }
 
 // mute has nobody want to know of some devices for some minutes.

@@ -46,31 +46,27 @@ func (w *World) victim(f Fault) *body {
 	return alive[w.rng.IntN(len(alive))]
 }
 
-// befalls has the fault begin that waits for a step of a replica, and returns it.
-func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
+// befalls has the fault begin that waits for a step of a replica, and returns it; one that does nothing if there is none.
+func (w *World) befalls(b *body, step Step, after bool) Fault {
 	w.mu.Lock()
 	if after {
 		w.steps[step]++
 	}
 
 	i := slices.IndexFunc(w.pending, func(f Fault) bool {
-		if f.Step != step || f.After != after {
-			return false
-		}
-
-		return f.Replica == Any || f.Replica == b.slot
+		return f.Step == step && f.After == after && (f.Replica == Any || f.Replica == b.slot)
 	})
 	if i < 0 || !slices.Contains(w.slots, b) {
 		w.mu.Unlock()
-		return Fault{}, false
+		return Fault{}
 	}
 
-	f = w.pending[i]
+	f := w.pending[i]
 	w.pending = slices.Delete(w.pending, i, i+1)
 	w.mu.Unlock()
 	w.begin(f, b)
 
-	return f, true
+	return f
 }
 
 // begin has a fault begin. b may be nil.
@@ -215,15 +211,11 @@ func (w *World) chokesOn(name string, message []byte) int {
 	defer w.mu.Unlock()
 
 	c := w.chokes[name]
-	if !time.Now().Before(c.until) {
-		return 0
+	if time.Now().Before(c.until) && bytes.Contains(message, []byte(strconv.Quote(c.device))) {
+		return c.status
 	}
 
-	if !bytes.Contains(message, []byte(strconv.Quote(c.device))) {
-		return 0
-	}
-
-	return c.status
+	return 0
 }
 
 // refuses is how long after its end a fault may refuse what it has left: who was refused often asks once a minute.

@@ -189,13 +189,8 @@ func (w *World) number(a notify.Alert) int64 {
 // last returns the number of the last event of a device until a time.
 func (g generation) last(partition int, device string, until time.Time) (sequence int64, ok bool) {
 	for s, h := range g.read[partition] {
-		if h.device != device || h.at.After(until) {
-			continue
-		}
-
-		if !ok || s > sequence {
-			sequence = s
-			ok = true
+		if h.device == device && !h.at.After(until) && (!ok || s > sequence) {
+			sequence, ok = s, true
 		}
 	}
 

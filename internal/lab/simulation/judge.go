@@ -288,8 +288,10 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 // settles is how long after its Length everything in a plan has come to rest at the latest.
 func (p Plan) settles() time.Duration {
 	longest := time.Duration(0)
+	asks := time.Duration(0) // to wait, of receivers
 	for _, f := range p.Faults {
 		longest = max(longest, f.For+p.after(f))
+		asks = max(asks, f.Asks)
 	}
 
 	if len(p.Outages) > 0 {
@@ -300,7 +302,7 @@ func (p Plan) settles() time.Duration {
 		longest += heals + 2*knowsAgain
 	}
 
-	return longest + p.asks() + p.crawls() + heals + proves + slack + p.Window + p.Silent + p.ClearFor
+	return longest + asks + p.crawls() + heals + proves + slack + p.Window + p.Silent + p.ClearFor
 }
 
 // crawls is how much later everything may be because stores are slow: an alert takes some ten requests, one after the

@@ -477,11 +477,7 @@ func (f Fault) replacesHub() bool { return f.Do == Recreate || f.Do == FailOver 
 
 // within reports whether f befalls a service.
 func (f Fault) within(s Service) bool {
-	if f.Services == nil {
-		return true
-	}
-
-	return slices.Contains(f.Services, s)
+	return f.Services == nil || slices.Contains(f.Services, s)
 }
 
 // String says what f does, without when and to whom.

@@ -15,7 +15,10 @@ func (p *Plan) try(rng *rand.Rand) {
 		func(*rand.Rand) {},
 		func(*rand.Rand) {},
 		func(rng *rand.Rand) { p.Faults = append(p.Faults, p.badStart(rng)...) },
-		p.startBadly,
+		func(rng *rand.Rand) { // and nothing else, but some devices are never hot again
+			p.Faults = p.badStart(rng)
+			p.open(rng)
+		},
 		func(rng *rand.Rand) {
 			p.Faults = p.overload(time.Minute, time.Duration(60+rng.IntN(120))*time.Second, 503)
 		},
@@ -35,12 +38,6 @@ func (p *Plan) try(rng *rand.Rand) {
 	}
 
 	scenes[rng.IntN(len(scenes))](rng)
-}
-
-// startBadly has nothing wrong but a bad start, after which some devices are never hot again.
-func (p *Plan) startBadly(rng *rand.Rand) {
-	p.Faults = p.badStart(rng)
-	p.open(rng)
 }
 
 // crowd has devices of few sites, in several partitions, be hot at once, while services are slow and answers are lost.
@@ -218,17 +215,13 @@ func (p *Plan) orphan(rng *rand.Rand) {
 	)
 }
 
-// happen has one of some faults begin again and again, for about so long each, mostly instead of all others.
+// happen has one of some faults begin again and again, of any replica, for about so long each, mostly instead of all
+// others.
 func (p *Plan) happen(rng *rand.Rand, lasts time.Duration, of ...Fault) {
 	if rng.IntN(3) > 0 {
 		p.Faults = nil
 	}
 
-	p.Faults = append(p.Faults, p.spells(rng, lasts, of...)...)
-}
-
-// spells have one of some faults begin again and again, of any replica, each for about so long.
-func (p *Plan) spells(rng *rand.Rand, lasts time.Duration, of ...Fault) (all []Fault) {
 	for at := 20 * time.Second; at < p.Length; at += 100*time.Millisecond + exponential(rng, lasts/2) {
 		f := one(rng, of...)
 		services := f.Services
@@ -237,10 +230,8 @@ func (p *Plan) spells(rng *rand.Rand, lasts time.Duration, of ...Fault) (all []F
 		f.For = exponential(rng, lasts)
 		f = f.with(rng)
 		f.Services = services
-		all = append(all, f)
+		p.Faults = append(p.Faults, f)
 	}
-
-	return all
 }
 
 // open has some devices begin with a reading that only their site is alerted of, and say nothing later that makes good

@@ -78,15 +78,7 @@ func (p *passage) pass() *httptest.ResponseRecorder {
 	lost := isLossy && w.chance(4)
 	lostBefore := w.chance(2) && lost
 
-	if !p.of.await(p.service) {
-		return nil
-	}
-
-	if !p.arrives(false, lostBefore) {
-		return nil
-	}
-
-	if time.Since(p.began) > latest {
+	if !p.of.await(p.service) || !p.arrives(false, lostBefore) || time.Since(p.began) > latest {
 		return nil
 	}
 
@@ -150,13 +142,9 @@ func (p *passage) took() {
 
 // arrives has happen what befalls the request, or its answer after it was done, and reports whether it arrives.
 func (p *passage) arrives(after, lost bool) bool {
-	f, ok := p.world.befalls(p.of, p.step, after)
+	f := p.world.befalls(p.of, p.step, after)
 	if lost {
 		return false
-	}
-
-	if !ok {
-		return true
 	}
 
 	switch f.Do {

@@ -69,8 +69,10 @@ func (w *World) windowWritten(step Step, d caslease.Document) {
 	defer w.mu.Unlock()
 
 	if step == Claim {
-		id := cmp.Or(n.RecoveryID, n.ID)
-		w.grants[grant{receiverOf(d.Key), id, d.Token}] = claim{d.Key, n.Replica == ""}
+		// The receiver is before the device, and may be followed by the rule.
+		parts := strings.Split(d.Key, "/")
+		receiver, _, _ := strings.Cut(parts[max(0, len(parts)-2)], "~")
+		w.grants[grant{receiver, cmp.Or(n.RecoveryID, n.ID), d.Token}] = claim{d.Key, n.Replica == ""}
 	}
 
 	of := w.windows[d.Key]
@@ -106,15 +108,6 @@ func (of *window) record(d caslease.Document, n note, now time.Time) {
 
 	of.token = d.Token
 	of.covers = until.Add(-rounds)
-}
-
-// receiverOf returns the name of the receiver in a window's key, which is before the device and may be followed by the
-// rule.
-func receiverOf(key string) string {
-	parts := strings.Split(key, "/")
-	name, _, _ := strings.Cut(parts[max(0, len(parts)-2)], "~")
-
-	return name
 }
 
 // claimOf returns the claim under which a message was sent, an empty one if that is not known.

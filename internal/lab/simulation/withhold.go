@@ -27,11 +27,3 @@ func (p *Plan) withhold(rng *rand.Rand) {
 		Replica:  rng.IntN(2),
 	}}
 }
-
-// asks returns for how long a receiver asks to wait at most; 0: for no longer than any service.
-func (p Plan) asks() (longest time.Duration) {
-	for _, f := range p.Faults {
-		longest = max(longest, f.Asks)
-	}
-	return longest
-}

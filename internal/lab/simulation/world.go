@@ -363,8 +363,7 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 		return nil, errAway
 	}
 
-	f, _ := w.befalls(b, Connect, false) // nothing, if it does nothing
-	switch f.Do {
+	switch f := w.befalls(b, Connect, false); f.Do {
 	case Lose:
 		return nil, errAway
 

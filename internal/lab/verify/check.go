@@ -32,7 +32,12 @@ func (l *Log) Check(rules Rules) Report {
 
 	events := l.events(rules, fleets)
 	for _, of := range events {
-		report.Opened += opened(of)
+		for _, e := range of {
+			isSilence := math.IsNaN(e.Temperature) // which counts only if it was to be told
+			if e.opens && (e.needsAlert || !isSilence) {
+				report.Opened++
+			}
+		}
 	}
 
 	ids := map[message]alarm{}
@@ -82,22 +87,6 @@ func (l *Log) sort() {
 			)
 		})
 	}
-}
-
-// opened counts the alarms that opened, silences only if they were to be told.
-func opened(events []event) (n int) {
-	for _, e := range events {
-		isSilence := math.IsNaN(e.Temperature)
-		if isSilence && !e.needsAlert {
-			continue
-		}
-
-		if e.opens {
-			n++
-		}
-	}
-
-	return n
 }
 
 // events returns the events of each alarm as receivers know it.

@@ -19,9 +19,6 @@ type fleet struct {
 // A gap is a time in which nothing at all came. One that lasts has no end.
 type gap struct{ from, to time.Time }
 
-// lasts reports whether g covers a time.
-func (g gap) lasts(at time.Time) bool { return g.to.IsZero() || g.to.After(at) }
-
 // arrive notes that something came to a partition.
 func (l *Log) arrive(rule *Rule, r Reading) {
 	for _, name := range []string{hubName, wholeNames + r.Partition} {
@@ -90,7 +87,7 @@ func (f *fleet) unnoticed() time.Duration { return f.silent/2 + f.silent/thinned
 // be said of a single device.
 func (f *fleet) isQuiet(deadline, until time.Time) bool {
 	return slices.ContainsFunc(f.gaps, func(g gap) bool {
-		quiet := deadline.Sub(g.from) > f.unnoticed() && g.lasts(until)
+		quiet := deadline.Sub(g.from) > f.unnoticed() && (g.to.IsZero() || g.to.After(until))
 
 		return quiet && f.expected(g.from, f.silent) > 1
 	})

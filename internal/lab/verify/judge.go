@@ -130,22 +130,9 @@ func (j *judge) toldOf(i int, saying func(Delivery) bool) bool {
 	before := j.counting[:j.firstFrom(at)]
 
 	return slices.ContainsFunc(before, func(d Delivery) bool {
-		since := at.Sub(d.At) - j.Rules.Slack
-		if since >= j.by.Repeat {
-			return false
-		}
-
-		return j.isSameAlarm(j.event(d), i) && saying(d)
+		isDue := at.Sub(d.At)-j.Rules.Slack >= j.by.Repeat
+		return !isDue && j.isSameAlarm(j.event(d), i) && saying(d)
 	})
-}
-
-// opened returns the event that opened the alarm that is open at event i.
-func (j *judge) opened(i int) int {
-	for i > 0 && !j.events[i].opens {
-		i--
-	}
-
-	return i
 }
 
 // seldom checks that an alarm that is still open was not sent again earlier than the rule says.
@@ -164,11 +151,7 @@ func (j *judge) seldom() {
 
 // isEarlyAgain reports whether event i need not be told, because the last message was an alert about the same alarm.
 func (j *judge) isEarlyAgain(last Delivery, i int) bool {
-	if last.At.IsZero() || last.Recovery {
-		return false
-	}
-
-	if j.events[i].clears {
+	if last.At.IsZero() || last.Recovery || j.events[i].clears {
 		return false
 	}
 
@@ -185,7 +168,12 @@ func (j *judge) isEarlyAgain(last Delivery, i int) bool {
 
 // isSameAlarm reports whether the event that an alert is about is before event i, and of the alarm that is open then.
 func (j *judge) isSameAlarm(about, i int) bool {
-	return j.opened(i) <= about && about < i
+	opened := i
+	for opened > 0 && !j.events[opened].opens {
+		opened--
+	}
+
+	return opened <= about && about < i
 }
 
 // firstFrom returns the index of the first alert at a time or later.
@@ -239,21 +227,12 @@ func (j *judge) due(i int) time.Duration {
 func (j *judge) letter(at time.Time, d time.Duration) bool {
 	from := at.Add(-j.window - j.Rules.Keeping)
 	n := sort.Search(len(j.refused), func(n int) bool { return !j.refused[n].At.Before(from) })
-	if n == len(j.refused) {
-		return false
-	}
-
-	return j.refused[n].At.Sub(at) <= d
+	return n < len(j.refused) && j.refused[n].At.Sub(at) <= d
 }
 
 // isEarly reports whether the records end before what at asks for must have come.
 func (j *judge) isEarly(at time.Time) bool {
-	until := j.Rules.Until
-	if until.IsZero() {
-		return false
-	}
-
-	return until.Sub(at) < j.early
+	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.early
 }
 
 // takenBack returns a function that reports whether the receiver, after an alert, kept a recovery about
@@ -266,13 +245,10 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 			continue
 		}
 
-		i := j.event(d)
-		if i < 0 {
-			continue
+		if i := j.event(d); i >= 0 {
+			recoveries = append(recoveries, d)
+			about = append(about, i)
 		}
-
-		recoveries = append(recoveries, d)
-		about = append(about, i)
 	}
 
 	least := math.MaxInt
@@ -283,11 +259,7 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 
 	return func(alert Delivery, i int) bool {
 		n := sort.Search(len(recoveries), func(n int) bool { return inOrder(recoveries[n], alert) > 0 })
-		if n == len(recoveries) {
-			return false
-		}
-
-		return about[n] < i
+		return n < len(recoveries) && about[n] < i
 	}
 }
 

@@ -38,15 +38,10 @@ type mute struct {
 
 // about reports whether m is about a message, as far as a rule goes.
 func (m *mute) about(rule string, r Reading) bool {
-	if m.Rule != "" && m.Rule != rule {
-		return false
-	}
+	isRule := m.Rule == "" || m.Rule == rule
+	hasValue := m.Property == "" || m.Value == r.Properties[m.Property]
 
-	if m.Property != "" && m.Value != r.Properties[m.Property] {
-		return false
-	}
-
-	return m.device.MatchString(r.Device)
+	return isRule && hasValue && m.device.MatchString(r.Device)
 }
 
 // A hush is whether people hear of a reading.

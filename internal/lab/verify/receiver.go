@@ -52,11 +52,7 @@ func (m *memory) take(d Delivery) fate {
 // counts reports whether a window began with an alert that was kept: there is one, and it came while somebody could
 // know of it.
 func (d Delivery) counts() bool {
-	if d.At.IsZero() {
-		return false
-	}
-
-	return d.Expires.IsZero() || !d.At.After(d.Expires)
+	return !d.At.IsZero() && (d.Expires.IsZero() || !d.At.After(d.Expires))
 }
 
 // receive finds what the receiver keeps of deliveries, and looks how far apart that is.

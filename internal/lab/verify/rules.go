@@ -61,11 +61,7 @@ func (rule *Rule) silence() bool { return rule.Silent > 0 }
 
 // stateful reports whether alarms of the rule follow from more than one reading.
 func (rule *Rule) stateful() bool {
-	if rule.Resolved || max(rule.Repeat, rule.ClearFor) > 0 {
-		return true
-	}
-
-	return slices.ContainsFunc(rule.Levels, func(level Level) bool {
+	return rule.Resolved || max(rule.Repeat, rule.ClearFor) > 0 || slices.ContainsFunc(rule.Levels, func(level Level) bool {
 		return level.For > 0 || level.Clear != level.Limit // it waits, or lasts
 	})
 }
@@ -141,11 +137,8 @@ func same(a, b string) bool {
 
 	x, isNumber := parse(a)
 	y, areNumbers := parse(b)
-	if !isNumber || !areNumbers {
-		return false
-	}
 
-	return x == y
+	return isNumber && areNumbers && x == y
 }
 
 // base returns the number that the rule's limits are counted from. Without one it says nothing about the message.

@@ -175,13 +175,10 @@ func (j *judge) silenceAt(deadline time.Time) (found int) {
 func (j *judge) endAt(sequence int64) (found int) {
 	found = -1
 	for i, e := range j.events {
-		if e.clears && e.Sequence <= sequence {
+		switch {
+		case e.clears && e.Sequence <= sequence:
 			found = i
-			continue
-		}
-
-		isNext := e.opens && found == i-1
-		if isNext && e.Sequence < sequence {
+		case e.opens && found == i-1 && e.Sequence < sequence:
 			found = -1
 		}
 	}
@@ -199,12 +196,10 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 
 	hub := j.fleets[whole(hubName, j.alarm)]
 	for _, d := range deliveries {
-		f := j.fleets[whole(wholeNames+d.Partition, j.alarm)]
-		switch {
-		case d.Recovery:
+		if d.Recovery {
 			j.aboutHeard(d)
-		default:
-			j.aboutFallen(d, hub, f)
+		} else {
+			j.aboutFallen(d, hub, j.fleets[whole(wholeNames+d.Partition, j.alarm)])
 		}
 	}
 
@@ -289,8 +284,7 @@ func (j *judge) aboutLateSilence() {
 			told[i] = d.At
 		}
 
-		since := d.At.Sub(told[i])
-		if since > longest {
+		if since := d.At.Sub(told[i]); since > longest {
 			j.wrong(d, "it was told %v before", since)
 		}
 	}

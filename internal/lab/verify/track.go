@@ -51,13 +51,10 @@ func (l *Log) track(a alarm) *track {
 // keep adds what happened to an alarm. One of which there is nothing to know is forgotten.
 func (l *Log) keep(a alarm, t *track, e event) {
 	matters := slices.Contains([]bool{e.opens, e.needsAlert, e.mayAlert, e.clears}, true)
-	if matters {
+	switch {
+	case matters:
 		t.events = append(t.events, e)
-		return
-	}
-
-	isBlank := len(t.events) == 0
-	if isBlank && t.idle() {
+	case len(t.events) == 0 && t.idle():
 		delete(l.tracks, a)
 	}
 }
@@ -213,11 +210,7 @@ func (t *track) idle() bool { return !t.open && !t.pending }
 // outdates reports whether the alarm has seen a reading that was taken after r, by the device's clock.
 func (t *track) outdates(r Reading) bool {
 	taken := r.moment().device
-	if t.idle() || taken.IsZero() {
-		return false
-	}
-
-	return taken.Before(t.newest)
+	return !t.idle() && !taken.IsZero() && taken.Before(t.newest)
 }
 
 // step takes an alarm through a reading.
