@@ -3,7 +3,6 @@ package devhub
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -85,20 +84,6 @@ func (c *conn) kill() {
 		c.mu.Unlock()
 		nc.Close()
 	})
-}
-
-// reset is kill without the courtesies of TCP.
-func (c *conn) reset() {
-	nc := c.socket
-	if t, ok := nc.(*tls.Conn); ok {
-		nc = t.NetConn()
-	}
-
-	if t, ok := nc.(*net.TCPConn); ok {
-		t.SetLinger(0)
-	}
-
-	c.kill()
 }
 
 // notify tells the writer to look for something to write.

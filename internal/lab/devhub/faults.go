@@ -1,7 +1,9 @@
 package devhub
 
 import (
+	"crypto/tls"
 	"math"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +37,16 @@ func (h *Hub) Reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.conns {
-		c.reset()
+		socket := c.socket
+		if t, ok := socket.(*tls.Conn); ok {
+			socket = t.NetConn()
+		}
+
+		if t, ok := socket.(*net.TCPConn); ok { // without its courtesies
+			t.SetLinger(0)
+		}
+
+		c.kill()
 	}
 }
 
@@ -140,7 +151,7 @@ const ManagementLimit = 50
 
 // LimitManagement makes the hub answer no more than n requests a second for the properties of the hub and its
 // partitions, in place of ManagementLimit; it refuses the others as busy, and counts them as well, so that who asks on
-// gets no answer. 0 ends that.
+// gets no answer.
 func (h *Hub) LimitManagement(n int) {
 	h.faults.mu.Lock()
 	defer h.faults.mu.Unlock()
@@ -157,7 +168,7 @@ func (h *Hub) Questions() (asked, refused int) {
 
 // A callLimit bounds how many requests are answered a second.
 type callLimit struct {
-	perSecond      int         // 0 for no bound
+	perSecond      int
 	last           []time.Time // the requests within the last second
 	asked, refused int
 }
@@ -169,10 +180,6 @@ func (f *faults) limitManagement() bool {
 
 	c := &f.calls
 	c.asked++
-	if c.perSecond == 0 {
-		return false
-	}
-
 	now := time.Now()
 	for len(c.last) > 0 && now.Sub(c.last[0]) >= time.Second {
 		c.last = c.last[1:]
@@ -243,18 +250,12 @@ func (h *Hub) Mute(partition string) int {
 // maxName is how many characters the name of a receiver may have.
 const maxName = 64
 
-// refuseName returns why a receiver of this name is refused, nil if it is not.
-func (f *faults) refuseName(name string) *frames.Error {
-	isLong := len(name) > maxName
-	if !isLong || !f.longNames.Load() {
-		return nil
+// refuseLink returns why the link of a receiver, which begins where selector says, is refused, nil if it is not.
+func (f *faults) refuseLink(partition, receiver, selector string) *frames.Error {
+	if len(receiver) > maxName && f.longNames.Load() {
+		return problem(condArgument, "The receiver name '%s' is longer than %d characters.", receiver, maxName)
 	}
 
-	return problem(condArgument, "The receiver name '%s' is longer than %d characters.", name, maxName)
-}
-
-// refuseLink returns why a link that begins where selector says is refused, nil if it is not.
-func (f *faults) refuseLink(partition, selector string) *frames.Error {
 	annotation, value, _ := strings.Cut(strings.TrimPrefix(selector, "amqp.annotation."), " > ")
 	isPosition := value != "'-1'" && value != "'@latest'"
 	if isPosition {

@@ -110,7 +110,14 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 	h.LimitManagement(ManagementLimit)
 
 	for i := range c.Partitions {
-		h.partitions = append(h.partitions, newPartition(strconv.Itoa(i), c))
+		h.partitions = append(h.partitions, &partition{
+			id:        strconv.Itoa(i),
+			maxEvents: c.MaxEvents,
+			maxBytes:  c.MaxBytes,
+			geo:       c.GeoReplicated,
+			newest:    event{offset: -1},
+			readers:   map[*link]struct{}{},
+		})
 	}
 
 	h.wg.Go(h.accept)

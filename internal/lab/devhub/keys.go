@@ -6,16 +6,12 @@ import (
 )
 
 // byKey returns the partition that all messages with this key go to: the one that an SDK's buffered producer
-// chooses, in .NET, Java and JavaScript. Python's takes another one if the hash is negative.
+// chooses, in .NET, Java and JavaScript, by Jenkins' lookup3, folded. Python's takes another one if the hash is negative.
 func (h *Hub) byKey(key string) *partition {
-	i := int(hashKey(key)) % len(h.partitions)
-	return h.partitions[max(i, -i)]
-}
-
-// hashKey returns the hash by which Event Hubs' SDKs place a partition key: Jenkins' lookup3, folded.
-func hashKey(key string) int16 {
 	b, c := lookup3([]byte(key))
-	return int16(b ^ c)
+	i := int(int16(b^c)) % len(h.partitions)
+
+	return h.partitions[max(i, -i)]
 }
 
 // lookup3 is Bob Jenkins' hashlittle2, with both of its seeds 0.

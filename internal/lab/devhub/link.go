@@ -1,6 +1,7 @@
 package devhub
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -251,10 +252,6 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		l.epoch = &epoch
 	}
 
-	if refused = c.hub.faults.refuseName(l.receiver); refused != nil {
-		return refused
-	}
-
 	l.metrics = a.Wants(metricsCapability)
 	var readable bool
 	if filter, ok := a.Source.Filter[selectorFilter]; ok {
@@ -263,7 +260,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		}
 	}
 
-	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
+	if refused = c.hub.faults.refuseLink(p.id, l.receiver, l.selector); refused != nil {
 		return refused
 	}
 
@@ -398,10 +395,7 @@ func (c *conn) noPartition(id string) *frames.Error {
 // redirect says where the Event Hub of this IoT Hub is.
 func (c *conn) redirect() *frames.Error {
 	u := c.hub.redirect
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		port = 5671
-	}
+	port, _ := strconv.Atoi(cmp.Or(u.Port(), "5671")) // a URL was read with it
 
 	return &frames.Error{
 		Condition:   "amqp:link:redirect",

@@ -32,17 +32,6 @@ type event struct {
 	enqueued time.Time
 }
 
-func newPartition(id string, c Config) *partition {
-	return &partition{
-		id:        id,
-		maxEvents: c.MaxEvents,
-		maxBytes:  c.MaxBytes,
-		geo:       c.GeoReplicated,
-		newest:    event{offset: -1},
-		readers:   map[*link]struct{}{},
-	}
-}
-
 // next returns the sequence number of the next event. The caller holds p.mu.
 func (p *partition) next() int64 { return p.first + int64(len(p.events)) }
 
