@@ -46,45 +46,42 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		has:      isShared,
 		lacks:    "with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent",
 	}
-	return ofAll.use(ctx, func(s *session) error { return s.audit(ctx, out, history, asJSON) })
-}
+	return ofAll.use(ctx, func(s *session) error {
+		began := time.Now()
+		expected, run, err := s.expect(ctx, history)
+		if err != nil {
+			return err
+		}
 
-// audit compares, and prints the result.
-func (s *session) audit(ctx context.Context, out io.Writer, history *historyFlags, asJSON bool) error {
-	began := time.Now()
-	expected, run, err := s.expect(ctx, history)
-	if err != nil {
-		return err
-	}
+		stores, err := s.auditStores(ctx, began.Add(-history.since))
+		if err != nil {
+			return err
+		}
 
-	stores, err := s.auditStores(ctx, began.Add(-history.since))
-	if err != nil {
-		return err
-	}
+		asking := newMeter()
+		report, err := audit.Compare(ctx, expected, began, stores, func(share float64) {
+			asking.say(
+				share,
+				fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
+			)
+		})
+		if err != nil {
+			return err
+		}
 
-	asking := newMeter()
-	report, err := audit.Compare(ctx, expected, began, stores, func(share float64) {
-		asking.say(
-			share,
-			fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
-		)
+		if asJSON {
+			err = report.PrintJSON(out)
+		} else {
+			fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
+			err = report.Print(out, s.config.Zone())
+		}
+
+		if err != nil {
+			return err
+		}
+
+		return failedIf(len(report.Missing) > 0)
 	})
-	if err != nil {
-		return err
-	}
-
-	if asJSON {
-		err = report.PrintJSON(out)
-	} else {
-		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
-		err = report.Print(out, s.config.Zone())
-	}
-
-	if err == nil && len(report.Missing) > 0 {
-		err = &silentError{exitFailed}
-	}
-
-	return err
 }
 
 // expect reads what the hub holds, and returns which messages its readings call for.

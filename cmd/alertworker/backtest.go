@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -22,15 +19,11 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/backtesting"
 	"alertworker/internal/partition"
-	"alertworker/internal/telemetry/eventhubs"
 )
 
 const backtestDoes = "show what rules would have done with past readings. Nothing is sent, written or disturbed.\n" +
 	"The settings in force are those of the environment; candidates are compared with them\n" +
 	"Usage: alertworker backtest --file READINGS.csv | --since 24h [--rules a.yaml] [--set TEMPERATURE_THRESHOLD=75,80,85]"
-
-// maxRate is the default of --rate: half of what a throughput unit lets out.
-const maxRate = 2000
 
 // inForce is the name of the candidate that the environment describes.
 const inForce = "in force"
@@ -173,53 +166,6 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 	defer history.Close()
 
 	return run.Take(ctx, withProgress(history))
-}
-
-// historyFlags say how to read what the hub holds.
-type historyFlags struct {
-	since time.Duration
-	group string
-	rate  float64
-}
-
-// define defines the flags. The one called name says how far back to read, and has does as its help.
-func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
-	flags.DurationVar(&h.since, name, 0, does)
-	flags.StringVar(
-		&h.group,
-		"group",
-		"",
-		"with --"+name+", read through this consumer `GROUP`, which the worker must not use (default $Default, "+
-			"unless the worker uses it)",
-	)
-	flags.Float64Var(
-		&h.rate,
-		"rate",
-		maxRate,
-		"with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any",
-	)
-}
-
-// open opens the history of the hub that c names, which has been found (findHub). It is an error if the worker reads in the
-// same consumer group. The caller closes it.
-func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*eventhubs.History, error) {
-	group := cmp.Or(h.group, "$Default")
-	if strings.EqualFold(group, c.EventHubConsumerGroup) {
-		return nil, &usageError{
-			fmt.Errorf("the worker reads in the consumer group %s: create another one, and name it with --group", group),
-		}
-	}
-
-	c.EventHubConsumerGroup = group
-	history, err := eventhubs.OpenHistory(ctx, sourceConfig(c, s, zap.NewNop()), time.Now().Add(-h.since), h.rate)
-	switch {
-	case ctx.Err() != nil:
-		return nil, errors.New("stopped before anything was read")
-	case err != nil:
-		return nil, fmt.Errorf("read what the hub holds: %w", err)
-	}
-
-	return history, nil
 }
 
 // set reads --set.

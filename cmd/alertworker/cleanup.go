@@ -17,13 +17,15 @@ type cleanup struct{ steps []cleanupStep }
 type cleanupStep struct {
 	name  string
 	limit time.Duration
-	do    func(ctx context.Context) error
+	do    func() error
 }
 
-// add puts a step on the stack. The context of do ends after limit; a step that
-// has not returned by then is abandoned.
-func (c *cleanup) add(name string, limit time.Duration, do func(context.Context) error) {
-	c.steps = append(c.steps, cleanupStep{name, limit, do})
+// add puts a step on the stack. One that has not returned after limit is abandoned.
+func (c *cleanup) add(name string, limit time.Duration, do func()) {
+	c.steps = append(c.steps, cleanupStep{name, limit, func() error {
+		do()
+		return nil
+	}})
 }
 
 // background calls do in a goroutine of its own. Its step cancels do's context and
@@ -32,10 +34,10 @@ func (c *cleanup) background(ctx context.Context, name string, limit time.Durati
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- do(ctx) }()
-	c.add(name, limit, func(context.Context) error {
+	c.steps = append(c.steps, cleanupStep{name, limit, func() error {
 		cancel()
 		return <-done
-	})
+	}})
 }
 
 // run takes every step off the stack, also after errors, and returns all errors.
@@ -44,26 +46,24 @@ func (c *cleanup) run() error {
 	for n := len(c.steps); n > 0; n = len(c.steps) {
 		step := c.steps[n-1]
 		c.steps = c.steps[:n-1]
-		ctx, cancel := context.WithTimeout(context.Background(), step.limit)
 		done := make(chan error, 1)
-		go func() { done <- step.do(ctx) }()
+		go func() { done <- step.do() }()
 
 		select {
 		case err := <-done:
 			errs = append(errs, err)
-		case <-ctx.Done():
+		case <-time.After(step.limit):
 			errs = append(errs, fmt.Errorf("%s did not stop within %v", step.name, step.limit))
 		}
-		cancel()
 	}
 
 	return errors.Join(errs...)
 }
 
-// closing makes a step of a Close method that cannot fail.
-func closing(f func()) func(context.Context) error {
-	return func(context.Context) error {
-		f()
+// running makes a background step of a Run method that returns when its context ends.
+func running(f func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		f(ctx)
 		return nil
 	}
 }

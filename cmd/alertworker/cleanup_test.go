@@ -21,24 +21,21 @@ func TestCleanup(t *testing.T) {
 		}
 		var c cleanup
 		failed := errors.New("failed")
-		c.add("log", time.Second, func(context.Context) error {
-			note("log")
-			return nil
-		})
+		c.add("log", time.Second, func() { note("log") })
 		c.background(t.Context(), "server", time.Second, func(ctx context.Context) error {
 			<-ctx.Done()
 			note("server")
 			return failed
 		})
 		forever := make(chan struct{})
-		c.add("client", 3*time.Second, func(context.Context) error {
+		c.add("client", 3*time.Second, func() {
 			note("client")
 			<-forever
-			return nil
 		})
-		c.add("reader", time.Second, func(context.Context) error {
+		c.background(t.Context(), "reader", time.Second, func(ctx context.Context) error {
+			<-ctx.Done()
 			note("reader")
-			return context.Canceled
+			return ctx.Err()
 		})
 		start := time.Now()
 		err := c.run()

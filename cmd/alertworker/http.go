@@ -19,7 +19,6 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -121,9 +120,8 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Self = r.self
 
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
-		intake := r.worker.NewIntake(context.Background(), "http")
-		handler := ingest.New(ingest.Config{Intake: intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
-		r.trigger = &trigger{handler, intake, c.DrainTimeout}
+		r.intake = r.worker.NewIntake(context.Background(), "http")
+		r.trigger = ingest.New(ingest.Config{Intake: r.intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
 		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if r.waiting() == "" {
 				r.trigger.ServeHTTP(w, req)
@@ -131,33 +129,23 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 			}
 
 			w.Header().Set("Retry-After", "10")
-			httpapi.Fail(
-				w,
-				httpapi.Problem{
-					Status: http.StatusServiceUnavailable,
-					Detail: "this replica is standing by: try again, another replica may accept it",
-				},
-			)
+			httpapi.Fail(w, httpapi.Problem{
+				Status: http.StatusServiceUnavailable,
+				Detail: "this replica is standing by: try again, another replica may accept it",
+			})
 		})
 	}
 
 	return admin.New(o)
 }
 
-// A trigger hands readings that come over HTTP to a worker.
-type trigger struct {
-	*ingest.Handler
-	intake *worker.Intake
-	drain  time.Duration // for what is being sent at the end
-}
-
-// closeAfter waits until ctx ends, then takes no more readings, and answers those
+// closeTrigger waits until ctx ends, then takes no more readings over HTTP, and answers those
 // that it has.
-func (t *trigger) closeAfter(ctx context.Context) {
+func (r *replica) closeTrigger(ctx context.Context) {
 	<-ctx.Done()
-	defer time.AfterFunc(t.drain, t.intake.Cut).Stop()
+	defer time.AfterFunc(r.worker.Config.Partitions.DrainTimeout, r.intake.Cut).Stop()
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
-	t.Close(waiting)
-	t.intake.Cut()
+	r.trigger.Close(waiting)
+	r.intake.Cut()
 }

@@ -20,7 +20,6 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/heartbeat"
-	"alertworker/internal/notify/pace"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
@@ -28,14 +27,11 @@ import (
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
 	"alertworker/internal/peers"
-	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/telemetry/transport"
-	"alertworker/internal/throttle"
-	"alertworker/internal/throttle/recent"
-	"alertworker/internal/turns"
 	"alertworker/internal/worker"
 )
 
@@ -49,8 +45,9 @@ type replica struct {
 	duties    *leader.Scheduler // nil if there are none
 	leases    lease.Store       // observed
 	lag       *metrics.LagTracker
-	admin     *admin.Admin // nil if HTTP is off
-	trigger   *trigger     // nil if HTTP or the trigger is off
+	admin     *admin.Admin    // nil if HTTP is off
+	trigger   *ingest.Handler // of readings that come over HTTP; nil if HTTP or the trigger is off
+	intake    *worker.Intake  // of these readings
 
 	muting    *muting.Cache        // what people have silenced
 	heartbeat *heartbeat.Heartbeat // nil if there is none
@@ -163,103 +160,6 @@ func workerConfig(c config.Config, s stores, log *zap.Logger) (worker.Config, er
 	}, nil
 }
 
-// deliverTo adds r's receivers to config. What replicas know of one another is kept in shared.
-func (r *replica) deliverTo(config *worker.Config, c config.Config, shared records.Store) {
-	windows := recent.NewWindows()
-	for _, to := range r.receivers {
-		var taken delivery.Turns // nil if people do not read what it gets
-		if to.Limits.People {
-			name := groupName(c) + "/turns/" + to.ID
-			taken = &turns.Turns{Store: shared, Name: name, Nearest: pace.Nearest, Farthest: pace.Farthest}
-		}
-
-		type key struct {
-			level  *rules.Level
-			shared bool
-		}
-		gates := map[key]*recent.Gate{}
-		eachGate(config.Rulebook.Rules, func(rule *rules.Rule, level *rules.Level) {
-			gate := recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
-			gates[key{level, rule.Per != ""}] = gate
-			r.gates = append(r.gates, admin.Receiver{ // for the page
-				Name: to.Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
-			})
-		})
-
-		observed := notify.Observe(
-			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name),
-		)
-		config.Rulebook.Receivers = append(config.Rulebook.Receivers, partition.Receiver{
-			To: delivery.Receiver{
-				ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: observed, Turns: taken,
-			},
-			Filters: to.Filters,
-			Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
-				if gate := gates[key{level, rule.Per != ""}]; gate != nil {
-					return gate
-				}
-				// of an alarm whose rule was removed
-				return recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
-			},
-		})
-	}
-}
-
-// eachGate calls do for each gate that a receiver has by set: for each level of each rule, and if the rule has Per once
-// more, for devices without that property, with the rule without Per.
-func eachGate(set rules.Set, do func(*rules.Rule, *rules.Level)) {
-	for i := range set.Rules {
-		rule := &set.Rules[i]
-		for j := range rule.Levels {
-			do(rule, &rule.Levels[j])
-			if rule.Per != "" {
-				do(rule.Alone(), &rule.Levels[j])
-			}
-		}
-	}
-}
-
-// gateConfig returns what the gate of a receiver is for, of a level of a rule.
-func gateConfig(
-	c config.Config,
-	store lease.Store,
-	receiver string,
-	rule *rules.Rule,
-	level *rules.Level,
-) throttle.Config {
-	//planted:receivers-share-windows receiver = "all"
-	//planted:levels-share-windows level = &rules.Level{}
-	return throttle.Config{
-		Store:       store,
-		Scope:       c.Scope(),
-		Receiver:    receiver,
-		Rule:        rule.Name,
-		Level:       level.Name,
-		Per:         rule.Per,
-		Silence:     rule.Silence(),
-		Replica:     c.ReplicaName,
-		Window:      rule.Window,
-		SendTimeout: c.NotifyTimeout,
-	}
-}
-
-// sharedOf returns what replicas keep of devices in s.
-func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
-	shared := admin.Shared{DeadLetters: s.deadLetters, Name: func(id string) string {
-		if r := receivers.WithID(rs, id); r != nil {
-			return r.Name
-		}
-		return "that was removed (" + id + ")"
-	}}
-	if set := c.Rules(); set.Stateful() {
-		shared.Records, shared.Ledgers = s.records, ledgerName(c, "")
-		if slices.ContainsFunc(set.Rules, func(r rules.Rule) bool { return r.Silence() }) {
-			shared.Rosters = rosterName(c, "")
-		}
-	}
-	return shared
-}
-
 func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 	var resolve func(context.Context) (string, error)
 	if c.IoTHub() != "" {
@@ -318,13 +218,13 @@ func (r *replica) run(ctx context.Context) (err error) {
 	handOver := r.worker.Config.Partitions.DrainTimeout + handOverMargin
 
 	for _, to := range r.receivers {
-		end.add("receiver "+to.Name, closeLimit, closing(to.Close))
+		end.add("receiver "+to.Name, closeLimit, to.Close)
 	}
-	end.add("hub client", closeLimit, closing(r.source.Close))
+	end.add("hub client", closeLimit, r.source.Close)
 	if r.admin != nil {
 		end.background(lasting, "status page", closeLimit, running(r.admin.Run))
 	}
-	end.add("operations", closeTimeout+closeLimit, closing(r.operations.close))
+	end.add("operations", closeTimeout+closeLimit, r.operations.close)
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
 			r.worker.Config.Partitions.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
@@ -349,10 +249,10 @@ func (r *replica) run(ctx context.Context) (err error) {
 		})
 	}
 	if r.trigger != nil {
-		end.background(receiving, "HTTP trigger", handOver, running(r.trigger.closeAfter))
+		end.background(receiving, "HTTP trigger", handOver, running(r.closeTrigger))
 	}
-	end.add("receiving", closeLimit, closing(stopReceiving))
-	end.add("readiness", closeLimit, closing(r.monitor.Drain))
+	end.add("receiving", closeLimit, stopReceiving)
+	end.add("readiness", closeLimit, r.monitor.Drain)
 	<-ctx.Done()
 	return nil
 }
@@ -375,13 +275,5 @@ func (r *replica) join(ctx context.Context) bool {
 		}
 		r.monitor.Checkpoints.Called(status.Read, fmt.Errorf("compare settings with other replicas: %w", err))
 		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
-	}
-}
-
-// running makes a background step of a Run method that returns when its context ends.
-func running(f func(context.Context)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		f(ctx)
-		return nil
 	}
 }

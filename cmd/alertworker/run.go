@@ -2,26 +2,18 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/backoff"
 	"alertworker/internal/build"
 	"alertworker/internal/config"
 	"alertworker/internal/lease"
-	"alertworker/internal/notify"
-	"alertworker/internal/notify/receivers"
-	"alertworker/internal/notify/webhook"
-	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/otlp"
 	"alertworker/internal/ops/status"
 )
@@ -58,9 +50,8 @@ func runReplica(
 ) (err error) {
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
-	end.add("log", closeLimit, func(context.Context) error {
+	end.add("log", closeLimit, func() {
 		_ = log.Sync() // fails on terminals and pipes, which have nothing to flush
-		return nil
 	})
 	log.Info("starting", zap.String("version", version()), zap.Object("config", c))
 	o, err := newOperations(c, log)
@@ -68,7 +59,7 @@ func runReplica(
 		return err
 	}
 
-	end.add("operations", closeTimeout+closeLimit, closing(o.close))
+	end.add("operations", closeTimeout+closeLimit, o.close)
 	n.clock = o.clock
 	o.metrics.CredentialEnds(func() map[string]time.Time {
 		first := map[string]time.Time{}
@@ -112,7 +103,7 @@ func start(
 ) (*replica, error) {
 	shared, err := newStores(c, n)
 	shared.memory = kept
-	end.add("stores", closeLimit, closing(shared.Close))
+	end.add("stores", closeLimit, shared.Close)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +119,7 @@ func start(
 		log.Warn("export of metrics disabled", zap.Error(err))
 	}
 
-	end.add("export of metrics", closeLimit, running(endExport))
+	end.add("export of metrics", closeLimit, func() { endExport(context.WithoutCancel(ctx)) })
 
 	return newReplica(ctx, c, shared, o, log)
 }
@@ -184,62 +175,4 @@ func configure() (config.Config, *zap.Logger, error) {
 	}
 
 	return c, newLogger(c, os.Stderr), nil
-}
-
-// openReceivers connects to nothing. identity is nil unless a receiver needs it. Receivers are reached via an HTTP
-// transport; nil is this machine's.
-func openReceivers(
-	c config.Config, identity *azure.Credential, via http.RoundTripper, log *zap.Logger,
-) ([]receivers.Receiver, error) {
-	secrets, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal())
-	if err != nil {
-		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
-	}
-
-	tokens := func(scope policy.TokenRequestOptions) notify.TokenSource {
-		return func(ctx context.Context) (string, error) {
-			token, err := identity.GetToken(ctx, scope)
-			return token.Token, err
-		}
-	}
-	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log:            log,
-		WebhookSecrets: secrets,
-		Style:          wording.Style{Zone: c.Zone(), Page: c.PublicURL},
-		Concurrency:    c.NotifyConcurrency,
-		EventGridToken: tokens(azure.EventGridScope),
-		MailToken:      tokens(azure.MailScope),
-		Transport:      via,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("NOTIFY_URLS %w", err)
-	}
-
-	return rs, nil
-}
-
-func closeAll(rs []receivers.Receiver) {
-	for _, r := range rs {
-		r.Close()
-	}
-}
-
-// deadLetterLog writes dead letters to the log in full: the event is what a webhook would have got.
-type deadLetterLog struct{ log *zap.Logger }
-
-func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
-	event, err := webhook.Encode(l.Alert, wording.Style{})
-	d.log.Error(
-		"alert not delivered, recorded only here",
-		zap.String(
-			"receiver",
-			l.Name,
-		),
-		zap.String("reason", l.Reason),
-		zap.String("id", l.Alert.ID),
-		zap.String("device", l.Alert.Device),
-		zap.Reflect("event", json.RawMessage(event)),
-		zap.Error(err),
-	) // what cannot be encoded has at least the rest
-	return nil
 }

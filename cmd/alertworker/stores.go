@@ -29,9 +29,12 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -404,4 +407,21 @@ func rosterName(c config.Config, partition string) string {
 // incidents returns the records of groups whose alarms share a value.
 func incidents(c config.Config, shared records.Store) *incident.Book {
 	return &incident.Book{Store: shared, Prefix: groupName(c) + "/incidents/", IDs: c.Origin() + "/incidents/"}
+}
+
+// sharedOf returns what replicas keep of devices in s.
+func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
+	shared := admin.Shared{DeadLetters: s.deadLetters, Name: func(id string) string {
+		if r := receivers.WithID(rs, id); r != nil {
+			return r.Name
+		}
+		return "that was removed (" + id + ")"
+	}}
+	if set := c.Rules(); set.Stateful() {
+		shared.Records, shared.Ledgers = s.records, ledgerName(c, "")
+		if slices.ContainsFunc(set.Rules, func(r rules.Rule) bool { return r.Silence() }) {
+			shared.Rosters = rosterName(c, "")
+		}
+	}
+	return shared
 }

@@ -104,11 +104,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 
-	if !t.Run(ctx, out) {
-		return &silentError{exitFailed}
-	}
-
-	return nil
+	return failedIf(!t.Run(ctx, out))
 }
 
 // testGates returns the gates of those who get the alerts of t.
