@@ -35,7 +35,7 @@ func TestHandlerPanics(t *testing.T) {
 		resp.Body.Close()
 		t.Errorf("it is answered with %s", resp.Status)
 	}
-	if lines := logged.All(); len(lines) != 1 || !strings.Contains(lines[0].Message, "nobody knows") || !strings.Contains(lines[0].Message, "serveReady") {
+	if lines := logged.All(); len(lines) != 1 || !strings.Contains(lines[0].Message, "nobody knows") || !strings.Contains(lines[0].Message, "serveState") {
 		t.Errorf("it logs %v", lines)
 	}
 	resp, err := http.Get(url + "/healthz")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +47,13 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	o.metrics.Blocked(o.monitor.Report)
 	o.metrics.Clock(string(c.ThrottleStore), o.clock.Ahead)
 	o.ends = c.Endings()
+	o.metrics.CredentialEnds(func() map[string]time.Time {
+		first := map[string]time.Time{}
+		for _, e := range slices.Backward(o.ends) {
+			first[e.Credential] = e.At
+		}
+		return first
+	})
 	named := func(variable string) func(error) error {
 		return func(err error) error { return endedToo(lease.AddHint(lease.Summary(err), variable), o.ends) }
 	}

@@ -25,7 +25,6 @@ import (
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 	"alertworker/internal/turns"
-	"alertworker/internal/worker"
 )
 
 // openReceivers connects to nothing. identity is nil unless a receiver needs it. Receivers are reached via an HTTP
@@ -66,8 +65,8 @@ func closeAll(rs []receivers.Receiver) {
 	}
 }
 
-// deliverTo adds r's receivers to config. What replicas know of one another is kept in shared.
-func (r *replica) deliverTo(config *worker.Config, c config.Config, shared records.Store) {
+// deliverTo returns r's receivers of alerts by set. What replicas know of one another is kept in shared.
+func (r *replica) deliverTo(set rules.Set, c config.Config, shared records.Store) (all []partition.Receiver) {
 	windows := recent.NewWindows()
 	for _, to := range r.receivers {
 		var taken delivery.Turns // nil if people do not read what it gets
@@ -81,7 +80,7 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 			shared bool
 		}
 		gates := map[key]*recent.Gate{}
-		eachGate(config.Rulebook.Rules, func(rule *rules.Rule, level *rules.Level) {
+		eachGate(set, func(rule *rules.Rule, level *rules.Level) {
 			gate := recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
 			gates[key{level, rule.Per != ""}] = gate
 			r.gates = append(r.gates, admin.Receiver{ // for the page
@@ -92,7 +91,7 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 		observed := notify.Observe(
 			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name),
 		)
-		config.Rulebook.Receivers = append(config.Rulebook.Receivers, partition.Receiver{
+		all = append(all, partition.Receiver{
 			To: delivery.Receiver{
 				ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: observed, Turns: taken,
 			},
@@ -106,6 +105,8 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 			},
 		})
 	}
+
+	return all
 }
 
 // eachGate calls do for each gate that a receiver has by set: for each level of each rule, and if the rule has Per once

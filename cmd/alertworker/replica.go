@@ -70,55 +70,47 @@ func newReplica(
 ) (*replica, error) {
 	set := c.Rules()
 	r := &replica{operations: o, facts: set.Facts()}
-	var err error
+	store := string(c.ThrottleStore)
 	s.records = watched(s.records, &o.monitor.Checkpoints)
+	r.leases = observe.Store(s.leases, o.metrics.Store(store), o.monitor.Store.Store)
+	r.muting = muting.NewCache(silences(c, s.records), log)
+
+	var err error
 	if r.member, err = s.member(ctx, c, s.records, log); err != nil {
 		return nil, err
 	}
 	if r.receivers, err = openReceivers(c, s.identity, s.network.http, log); err != nil {
 		return nil, err
 	}
+
 	reading := sourceConfig(c, s, log)
 	reading.Report = r.report
 	reading.Verdict = func() string { return o.monitor.Report().Verdict() }
 	if r.source, err = eventhubs.New(reading); err != nil {
 		return nil, err
 	}
-	config, err := workerConfig(c, s, log)
+
+	deciding, err := r.workerConfig(c, s, log)
 	if err != nil {
 		return nil, err
 	}
-	config.Deliveries.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, func(notify.DeadLetter) string { return "" })
-	//planted:dead-letters-logged if false
-	if s.deadLetters != nil {
-		config.Deliveries.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
-	}
-	store := string(c.ThrottleStore)
-	r.leases = observe.Store(s.leases, o.metrics.Store(store), o.monitor.Store.Store)
-	r.deliverTo(&config, c, s.records)
-	r.muting = muting.NewCache(silences(c, s.records), log)
-	config.Rulebook.Mutes = r.muting.Mutes
-	config.Rulebook.Alike = func(since time.Time) bool {
-		at, _ := r.alike.Load().(time.Time)
-		return at.After(since)
-	}
-	r.worker = worker.New(config)
+
+	r.worker = worker.New(deciding)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
 	r.source.RecordEnds(r.lag.Record)
-	r.duties = r.newDuties(c, s, log)
+	r.metrics.Standby(func() bool { return r.waiting() != "" })
+	r.monitor.Watch(status.Replica{
+		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
+	})
+
+	if r.duties = r.newDuties(c, s, log); r.duties != nil {
+		r.metrics.Duties(r.duties.Leading, r.duties.Failures)
+	}
 	if c.HeartbeatURL.IsSet() {
 		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
 			return nil, err
 		}
 	}
-
-	if r.duties != nil {
-		r.metrics.Duties(r.duties.Leading, r.duties.Failures)
-	}
-	r.metrics.Standby(func() bool { return r.waiting() != "" })
-	r.monitor.Watch(status.Replica{
-		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
-	})
 	if r.http != nil {
 		r.admin = r.newAdmin(c, s, log)
 		r.http.handler.Store(r.admin)
@@ -127,8 +119,8 @@ func newReplica(
 	return r, nil
 }
 
-// workerConfig returns what a worker needs to read and to decide. Where alerts go is not in it.
-func workerConfig(c config.Config, s stores, log *zap.Logger) (worker.Config, error) {
+// workerConfig returns what r's worker needs to read, to decide, and to deliver.
+func (r *replica) workerConfig(c config.Config, s stores, log *zap.Logger) (worker.Config, error) {
 	set := c.Rules()
 	decoder, err := set.Decoder()
 	if err != nil {
@@ -138,12 +130,31 @@ func workerConfig(c config.Config, s stores, log *zap.Logger) (worker.Config, er
 	if err != nil {
 		return worker.Config{}, fmt.Errorf("TIME_PROPERTY %w", err)
 	}
+
+	letters := r.recorder.DeadLetters(deadLetterLog{log}, func(notify.DeadLetter) string { return "" })
+	//planted:dead-letters-logged if false
+	if s.deadLetters != nil {
+		letters = r.recorder.DeadLetters(s.deadLetters, deadletter.ID)
+	}
+
 	return worker.Config{
 		Rulebook: partition.Rulebook{
-			Origin: c.Origin(), Replica: c.ReplicaName, Rules: set, Decoder: decoder, Clock: clock,
+			Origin:    c.Origin(),
+			Replica:   c.ReplicaName,
+			Rules:     set,
+			Decoder:   decoder,
+			Clock:     clock,
+			Mutes:     r.muting.Mutes,
+			Receivers: r.deliverTo(set, c, s.records),
+			Alike: func(since time.Time) bool {
+				at, _ := r.alike.Load().(time.Time)
+				return at.After(since)
+			},
 		},
 		Deliveries: delivery.Config{
-			Concurrency: c.NotifyConcurrency, GiveUp: c.NotifyGiveUp,
+			Concurrency: c.NotifyConcurrency,
+			GiveUp:      c.NotifyGiveUp,
+			DeadLetters: letters,
 		},
 		Partitions: partition.Config{
 			CheckpointInterval: c.CheckpointInterval,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -61,13 +60,6 @@ func runReplica(
 
 	end.add("operations", closeTimeout+closeLimit, o.close)
 	n.clock = o.clock
-	o.metrics.CredentialEnds(func() map[string]time.Time {
-		first := map[string]time.Time{}
-		for _, e := range slices.Backward(o.ends) {
-			first[e.Credential] = e.At
-		}
-		return first
-	})
 	end.background(ctx, "ends of credentials", closeLimit, running(func(ctx context.Context) { warnOfEnds(ctx, o.ends, log) }))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
 		watch := secretsWatch{c, files, n, kept, o.monitor, log}

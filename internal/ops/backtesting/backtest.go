@@ -153,7 +153,16 @@ func (r *Run) Finish() {
 			c.longer(a, since, r.To, true)
 		}
 
-		reported := c.reported()
+		reported := []*device{} // those with an alert, the noisiest first
+		for _, d := range c.devices {
+			if d.Alerts > 0 {
+				reported = append(reported, d)
+			}
+		}
+
+		slices.SortFunc(reported, func(a, b *device) int {
+			return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
+		})
 		c.Devices, c.Noisiest = len(reported), reported[:min(shownDevices, len(reported))]
 		c.NewlyReported, c.NoLonger = c.without(r.Candidates[0]), r.Candidates[0].without(c)
 		c.WithoutReading = map[string]int64{} // by reason
@@ -163,22 +172,6 @@ func (r *Run) Finish() {
 			}
 		}
 	}
-}
-
-// reported returns the devices with an alert, the noisiest first.
-func (c *Candidate) reported() []*device {
-	reported := []*device{}
-	for _, d := range c.devices {
-		if d.Alerts > 0 {
-			reported = append(reported, d)
-		}
-	}
-
-	slices.SortFunc(reported, func(a, b *device) int {
-		return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
-	})
-
-	return reported
 }
 
 // notice counts an alert or a recovery to one receiver.

@@ -80,9 +80,7 @@ type Services struct {
 // reports whether nothing failed. With send every receiver gets a test alert.
 func Run(ctx context.Context, out io.Writer, c config.Config, rs []receivers.Receiver, s Services, send bool) bool {
 	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
-	k.snapshot = sync.OnceValues(
-		func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup, eventsPerPartition) },
-	)
+	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup) })
 	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
 	k.records = sync.OnceValues(func() (records.Store, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit(), fmt.Errorf("no answer within %v", k.storeLimit()))
@@ -278,7 +276,7 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 }
 
 // probe looks at the hub and, in a consumer group, at the newest events of each partition.
-func (k *checkup) probe(ctx context.Context, group string, perPartition int) (eventhubs.Snapshot, error) {
+func (k *checkup) probe(ctx context.Context, group string) (eventhubs.Snapshot, error) {
 	c, err := k.resolved()
 	if err != nil {
 		return eventhubs.Snapshot{}, noEndpoint
@@ -292,7 +290,7 @@ func (k *checkup) probe(ctx context.Context, group string, perPartition int) (ev
 	defer cancel()
 	c.EventHubConsumerGroup = group
 
-	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
+	return eventhubs.Probe(ctx, k.services.Source(c), eventsPerPartition)
 }
 
 // hub says what the hub has. It is a warning that another program reads in the consumer group, which a worker would stop.
@@ -369,7 +367,7 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 	defer cancel()
 	for _, group := range []string{testGroup, defaultGroup} { // beside a worker that reads
 		if busy(snapshot) && !strings.EqualFold(group, k.config.EventHubConsumerGroup) {
-			if s, err := k.probe(ctx, group, eventsPerPartition); err == nil {
+			if s, err := k.probe(ctx, group); err == nil {
 				snapshot = s
 			}
 		}
