@@ -37,48 +37,38 @@ const tries = 3
 // Take returns 0 if this replica may send a message now, or else after which time it may ask again.
 func (t *Turns) Take(ctx context.Context) (wait time.Duration, err error) {
 	for range tries {
-		wait, err = t.take(ctx)
+		there, err := t.Store.Stat(ctx, t.Name)
+		if err != nil && !errors.Is(err, records.ErrNotFound) {
+			return 0, fmt.Errorf("take the turn %s: %w", t.Name, err)
+		}
+
+		distance := t.Nearest
+		if there.ETag != "" {
+			last, _ := time.ParseDuration(there.Values[distanceValue]) // what nobody can read has no distance
+			last = min(max(last, 0), t.Farthest)
+			age := t.age(there)
+			if age < last {
+				return last - age, nil
+			}
+			if age < 2*last { // something has come for as long as it was to be quiet
+				distance = min(2*last, t.Farthest)
+			}
+		}
+
+		next := records.Record{Name: t.Name, Values: map[string]string{distanceValue: distance.String()}, ETag: there.ETag}
+		etag, err := t.Store.Write(ctx, next)
 		switch {
 		case err == nil:
-			return wait, nil
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.seen, t.at = etag, time.Now()
+			return 0, nil
 		case !errors.Is(err, records.ErrConflict):
 			return 0, fmt.Errorf("take the turn %s: %w", t.Name, err)
 		}
 	}
 
 	return t.Nearest, nil // one after the other: whoever was last begins the distance
-}
-
-func (t *Turns) take(ctx context.Context) (wait time.Duration, err error) {
-	there, err := t.Store.Stat(ctx, t.Name)
-	if err != nil && !errors.Is(err, records.ErrNotFound) {
-		return 0, err
-	}
-
-	distance := t.Nearest
-	if there.ETag != "" {
-		last, _ := time.ParseDuration(there.Values[distanceValue]) // what nobody can read has no distance
-		last = min(max(last, 0), t.Farthest)
-		age := t.age(there)
-		if age < last {
-			return last - age, nil
-		}
-		if age < 2*last { // something has come for as long as it was to be quiet
-			distance = min(2*last, t.Farthest)
-		}
-	}
-
-	next := records.Record{Name: t.Name, Values: map[string]string{distanceValue: distance.String()}, ETag: there.ETag}
-	etag, err := t.Store.Write(ctx, next)
-	if err != nil {
-		return 0, err
-	}
-
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen, t.at = etag, time.Now()
-
-	return 0, nil
 }
 
 // age returns how long ago a record was written. The store's clock counts in seconds, ours knows since when we have

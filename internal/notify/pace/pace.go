@@ -105,13 +105,11 @@ func (p *Pace) Taken(now time.Duration) {
 	p.roll(now)
 	p.taken++
 	p.refusals = 0
-	if p.rate > 0 {
-		p.grow(now)
+	if p.rate == 0 {
+		return
 	}
-}
 
-// grow raises a rate that was learned, or forgets it.
-func (p *Pace) grow(now time.Duration) {
+	// A rate that was learned grows, or is forgotten.
 	grew := min(now-p.grown, longestPause)
 	p.grown = now
 	switch calm := now - p.resumed; {
