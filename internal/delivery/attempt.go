@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,7 +62,7 @@ type verdict struct {
 	outcome string              // not empty: its head is settled
 	covers  func(*Reading) bool // then: which of the readings that joined are settled too; nil: none
 
-	// Else what it waits for, and how long; ready has no time. Without a state it is attempted again after a pause.
+	// Else what it waits for, and how long; ready has no time. What was given up stays so instead of pausing.
 	state state
 	why   Wait
 	pause time.Duration
@@ -252,17 +253,19 @@ func (r *receiver) answered(m *message, err error) {
 			r.takenAt = now
 			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
 		} else if len(m.claimed) == 1 { // else it may be because of another one
-			s.reject(now, m.claimed[0].d.subject.About.Device, failure)
+			s.rejections.add(now)
+			s.last = failure
+			about := m.claimed[0].d.subject.About.Device
+			if len(s.about) < failuresToGoDown && !slices.Contains(s.about, about) {
+				s.about = append(s.about, strings.Clone(about))
+			}
 		}
 	case failure.Limited:
 		s.last = failure
 		r.pace.Refused(now, m.began, failure.RetryAfter)
 	default:
 		s.last = failure
-		if s.failures == 0 {
-			s.failingSince = now
-		}
-		s.failures++
+		s.failures.add(now)
 		suspect := false // whether one of them did not go for the first time
 		for _, a := range m.claimed {
 			d := a.d
@@ -289,9 +292,9 @@ func (a *attempt) answer(err error) throttle.Answer {
 	// Some of its recipients will never get the alert, while all others have. Until their dead letter is kept it is not
 	// delivered.
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
-		letter := q.letter(a.alert, refusal(failure))
-		letter.Alert.To = failure.Left
-		if err = q.keep(q.box.sending, letter); err != nil {
+		left := a.alert
+		left.To = failure.Left
+		if err = q.keep(q.box.sending, left, refusal(failure)); err != nil {
 			err = &notify.Error{Left: failure.Left, Err: err}
 		}
 	}
@@ -402,7 +405,7 @@ func (a *attempt) conclude() verdict {
 			d.attempts++
 			pause = retryDelay(int(d.attempts))
 		}
-		return verdict{why: WaitOwner, pause: pause}
+		return verdict{state: pausing, why: WaitOwner, pause: pause}
 	case failed && d.dead != nil:
 		return a.composeLetter()
 	case failed:
@@ -421,7 +424,6 @@ func (a *attempt) conclude() verdict {
 		//planted:sent-covers-nothing skip
 		v.covers = coversAll
 	case throttle.Throttled:
-		q.box.dispatcher.config.Stats.Suppressed.Add(1)
 		d.suppressedHead()
 		//planted:window-covers-all v.covers = coversAll; skip
 		v.covers = func(r *Reading) bool { return a.result.Covers(d.request(r)) }
@@ -432,7 +434,7 @@ func (a *attempt) conclude() verdict {
 	case throttle.Busy:
 		retry := time.Until(a.result.Retry)
 		if !d.notice.recovers() && !d.subject.Topic.Incidents {
-			return verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))}
+			return verdict{state: pausing, why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))}
 		}
 
 		// A recovery waits for the window, and an alert of an incident for that of the one before.
@@ -444,14 +446,15 @@ func (a *attempt) conclude() verdict {
 		return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 	case throttle.Unavailable:
 		d.attempts++
-		return verdict{why: WaitStore, pause: retryDelay(int(d.attempts)), err: a.err}
+		return verdict{state: pausing, why: WaitStore, pause: retryDelay(int(d.attempts)), err: a.err}
 	}
 
 	return v
 }
 
-// suppressedHead counts d's head for the next alert.
+// suppressedHead counts d's head, which needs no alert, for the next one.
 func (d *delivery) suppressedHead() {
+	d.q.box.dispatcher.config.Stats.Suppressed.Add(1)
 	if d.subject.Topic.Shared {
 		d.gate().SuppressedShared(d.subject.About.Device, d.of(&d.head).Device)
 		return
@@ -488,8 +491,9 @@ func (a *attempt) failed() verdict {
 		return verdict{state: awaitsReceiver, why: WaitPause, pause: retryDelay(int(d.attempts))}
 	}
 
-	d.dead = &deadLetter{letter: q.letter(a.alert, reason)}
-	d.dead.letter.Alert.To = a.failure.Left
+	alert := a.alert
+	alert.To = a.failure.Left
+	d.dead = &deadLetter{alert: &alert, reason: reason}
 	if a.failure.Refused && d.notice == nil {
 		d.dead.cause, d.dead.refused = refusedAlert, time.Now()
 		d.dead.covers = a.claim.Grant.Now.Add(d.subject.Topic.Message.Window).UnixMicro()
@@ -504,17 +508,16 @@ func (a *attempt) composeLetter() verdict {
 	//planted:estimate-is-believed if false
 	if d.dead.cause == tooOld && !d.old(a.result.Now) { // the estimate was wrong
 		d.dead = nil
-		return verdict{why: WaitPause, pause: minBackoff}
+		return verdict{state: pausing, why: WaitPause, pause: minBackoff}
 	}
 
-	reason := fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.dispatcher.MaxWaiting)
+	d.dead.alert = &a.alert
+	d.dead.reason = fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.dispatcher.MaxWaiting)
 	if d.dead.cause == tooOld {
 		q.to.mu.Lock()
-		reason = q.tooLate(cmp.Or(q.to.shortfall.last, errNotAsked))
+		d.dead.reason = q.tooLate(cmp.Or(q.to.shortfall.last, errNotAsked))
 		q.to.mu.Unlock()
 	}
-
-	d.dead.letter = q.letter(a.alert, reason)
 
 	return d.writeLetter()
 }
@@ -534,14 +537,10 @@ func (d *delivery) old(now time.Time) bool {
 
 func refusal(failure *notify.Error) string { return fmt.Sprintf("refused for good: %v", failure) }
 
-// letter returns the dead letter of an alert.
-func (q *queue) letter(alert notify.Alert, reason string) *notify.DeadLetter {
-	return &notify.DeadLetter{Alert: alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason}
-}
-
-// keep keeps a dead letter.
-func (q *queue) keep(ctx context.Context, letter *notify.DeadLetter) error {
-	err := q.box.dispatcher.config.DeadLetters.Keep(ctx, *letter)
+// keep keeps the dead letter of an alert.
+func (q *queue) keep(ctx context.Context, alert notify.Alert, reason string) error {
+	letter := notify.DeadLetter{Alert: alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason}
+	err := q.box.dispatcher.config.DeadLetters.Keep(ctx, letter)
 	if err == nil {
 		q.box.dispatcher.config.Stats.DeadLetters.Add(1)
 	}
@@ -555,7 +554,7 @@ func (d *delivery) writeLetter() verdict {
 	settling, why, err := q.box.settling, WaitDeadLetter, error(nil)
 	//planted:letter-written-again if true
 	if !d.dead.kept {
-		err = q.keep(settling, d.dead.letter)
+		err = q.keep(settling, *d.dead.alert, d.dead.reason)
 		q.to.mu.Lock()
 		q.unwritable = err != nil
 		q.to.mu.Unlock()
@@ -573,7 +572,7 @@ func (d *delivery) writeLetter() verdict {
 		return verdict{state: givenUp, why: why, pause: retryDelay(int(d.attempts)), err: err}
 	}
 
-	d.debug("alert kept as a dead letter", zap.String("reason", d.dead.letter.Reason))
+	d.debug("alert kept as a dead letter", zap.String("reason", d.dead.reason))
 	v := verdict{outcome: OutcomeDeadLetter}
 	//planted:letter-covers-all if true
 	if d.dead.cause == tooMany {
@@ -585,23 +584,17 @@ func (d *delivery) writeLetter() verdict {
 	}
 
 	if d.dead.cause == refusedAlert { // one dead letter in a window is enough
-		v.covers = d.coversRefused()
+		// Of devices that share alerts another one is tried once, because the fault may lie in what is said of the first.
+		refused, until := d.of(&d.head).Device, d.dead.covers
+		all := !d.subject.Topic.Shared || d.triedSecondDevice
+		d.triedSecondDevice = true
+		v.covers = func(r *Reading) bool { return r.Enqueued < until && (all || d.of(r).Device == refused) }
 		//planted:refusal-forgotten skip
 		//planted:site-refused-each d.gate().Refused(d.of(&d.head), d.dead.refused); skip
 		d.gate().Refused(d.subject.About, d.dead.refused)
 	}
 
 	return v
-}
-
-// coversRefused returns what a refusal for good settles: what joined within a window of it. Of devices that share alerts
-// another one is tried once, because the fault may lie in what is said of the first.
-func (d *delivery) coversRefused() func(*Reading) bool {
-	refused, until := d.of(&d.head).Device, d.dead.covers
-	all := !d.subject.Topic.Shared || d.triedSecondDevice
-	d.triedSecondDevice = true
-
-	return func(r *Reading) bool { return r.Enqueued < until && (all || d.of(r).Device == refused) }
 }
 
 // debug logs what became of d's head.

@@ -98,7 +98,8 @@ const (
 // A deadLetter is what a delivery that was given up becomes.
 type deadLetter struct {
 	cause  cause
-	letter *notify.DeadLetter // nil until it is composed
+	alert  *notify.Alert // nil until it is composed
+	reason string        // then
 	kept   bool
 
 	// If it is a refusedAlert: when it was, and up to which readings, by the hub's clock in Unix µs, it settles them too.
@@ -321,15 +322,12 @@ func (d *delivery) follow(v verdict) {
 		return
 	}
 
-	if v.state == attempting {
-		v.state = pausing
-		if d.dead != nil {
-			v.state, v.why = givenUp, WaitDeadLetter
-		}
+	if v.state == pausing && d.dead != nil {
+		v.state, v.why = givenUp, WaitDeadLetter
 	}
 
 	if v.err != nil {
-		q.to.dispatcher.Warn(q.box.account.Logger, q.to.waitText(v.why), v.err)
+		q.to.dispatcher.Warn(q.box.account.Logger, v.why.text(q.to.to.Name, 0, ""), v.err)
 	}
 
 	q.box.mu.Lock()

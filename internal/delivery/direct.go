@@ -91,16 +91,16 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			a.settleClaim(a.answer(m.send()))
 		}
 
+		name := q.to.to.Name
 		switch a.result.Outcome {
 		case throttle.Throttled:
-			stats.Suppressed.Add(1)
 			d.suppressedHead()
 			return Reply{}
 
 		case throttle.Busy:
 			wait := min(time.Until(a.result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain))
 			if !backoff.Sleep(ctx, wait) {
-				return Reply{Reason: WaitClaim.String(), Detail: q.to.waitText(WaitClaim)}
+				return Reply{Reason: WaitClaim.String(), Detail: WaitClaim.text(name, 0, "")}
 			}
 
 			if about.covered(q.to.index) { // by what another caller has sent meanwhile
@@ -109,24 +109,23 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 			}
 
 		case throttle.Unavailable:
-			text := q.to.waitText(WaitStore)
+			text := WaitStore.text(name, 0, "")
 			q.to.dispatcher.Warn(q.box.account.Logger, text, a.err)
 			return Reply{Reason: WaitStore.String(), Detail: text}
 
 		case throttle.Failed:
-			name := q.to.to.Name
 			if !a.failure.Refused {
 				return Reply{Reason: WaitReceiver.String(), Detail: fmt.Sprintf("receiver %s did not accept the alert: %v", name, a.failure)}
 			}
 
-			refused, letter := time.Now(), q.letter(a.alert, refusal(a.failure))
-			if q.keep(sending, letter) != nil {
+			refused, reason := time.Now(), refusal(a.failure)
+			if q.keep(sending, a.alert, reason) != nil {
 				detail := "receiver " + name + " refused the alert, and its dead letter cannot be written"
 				return Reply{Reason: WaitDeadLetter.String(), Detail: detail}
 			}
 
 			d.gate().Refused(d.subject.About, refused) // within the window it needs no other
-			return Reply{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
+			return Reply{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + reason}
 
 		default:
 			if a.result.Outcome == throttle.Unconfirmed { // the alert is delivered even if the window is never recorded

@@ -3,8 +3,6 @@ package delivery
 import (
 	"cmp"
 	"errors"
-	"slices"
-	"strings"
 	"time"
 
 	"alertworker/internal/backoff"
@@ -27,37 +25,43 @@ const (
 //
 // It says what is attempted next, and shortfall whether the receiver is down.
 type breaker struct {
-	failures int           // in a row; before probes begin no more than they take
+	failures streak
 	suspects int           // different alerts among them
-	since    time.Duration // the first failure
+	pauses   int           // between probes, so far
 	next     time.Duration // while it is probed: the earliest time of the next probe
 	nextNew  time.Duration // of one with an alert that has not failed
 }
 
-func (b *breaker) probed() bool { return b.failures >= failuresToGoDown && b.suspects > 1 }
+// A streak is of failures of one kind, with no success between them.
+type streak struct {
+	n     int
+	since time.Duration // the first
+}
+
+func (s *streak) add(now time.Duration) {
+	if s.n == 0 {
+		s.since = now
+	}
+	s.n++
+}
+
+func (b *breaker) probed() bool { return b.failures.n >= failuresToGoDown && b.suspects > 1 }
 
 // failed records a failure. While b is probed only a probe counts, since any other attempt started earlier. suspect says
 // that the alert counts as one more that failed.
 func (b *breaker) failed(now time.Duration, suspect, probe bool) {
-	probed := b.probed()
-	if probed && !probe {
+	if b.probed() && !probe {
 		return
 	}
 
-	if b.failures == 0 {
-		b.since = now
-	}
-
-	if probed || b.failures < failuresToGoDown {
-		b.failures++
-	}
-
+	b.failures.add(now)
 	if suspect {
 		b.suspects++
 	}
 
 	if b.probed() {
-		b.next = now + retryDelay(b.failures-failuresToGoDown+1)
+		b.pauses++
+		b.next = now + retryDelay(b.pauses)
 		if suspect {
 			b.nextNew = now + retryDelay(b.suspects-failuresToGoDown+1)
 		}
@@ -85,25 +89,9 @@ type shortfall struct {
 	last    *notify.Error // the last answer, nil if there was none
 	refuses bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
 
-	failures     int           // but refusals by number
-	failingSince time.Duration // the first of these
-
-	rejections     int           // notices that the receiver refused for good
-	rejectingSince time.Duration // the first of these
-	about          []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
-}
-
-// reject records that the receiver has refused a notice for good.
-func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
-	if s.rejections == 0 {
-		s.rejectingSince = now
-	}
-
-	s.rejections++
-	s.last = failure
-	if len(s.about) < failuresToGoDown && !slices.Contains(s.about, about) {
-		s.about = append(s.about, strings.Clone(about))
-	}
+	failures   streak   // but refusals by number
+	rejections streak   // of notices, for good
+	about      []string // the devices, or what devices share, that these were about, at most failuresToGoDown
 }
 
 // An outage says how a receiver is down.
@@ -118,17 +106,17 @@ type outage struct {
 func (r *receiver) outage() (o outage, down bool) {
 	r.look(r.dispatcher.now())
 	s := &r.shortfall
-	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
-	fails := s.failures >= failuresToGoDown
+	rejects := len(s.about) >= failuresToGoDown || s.rejections.n >= rejectionsOfOne
+	fails := s.failures.n >= failuresToGoDown
 	unsent := s.due > unsentFor
 	last := cmp.Or(s.last, errSilent)
 	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return outage{}, false }
 	switch {
 	case rejects && (!fails || last.Refused):
-		return outage{ReceiverRejects, s.rejectingSince, last}, true
-	//planted:one-failure-is-down case s.failures > 0
+		return outage{ReceiverRejects, s.rejections.since, last}, true
+	//planted:one-failure-is-down case s.failures.n > 0
 	case fails:
-		return outage{FaultOf(last), s.failingSince, last}, true
+		return outage{FaultOf(last), s.failures.since, last}, true
 	case s.refuses, unsent:
 		return outage{FaultOf(last), s.since, last}, true
 	}

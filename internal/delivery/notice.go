@@ -285,6 +285,7 @@ func (a Account) id(key Key, n *Notice, r *Reading) string {
 		return n.Incident.id()
 	}
 
+	endedWithRule := n.recovers() && n.RaisedAt > 0 // its rule was removed: it is about the last event read
 	id := a.IDs
 	if came := r.more().Arrival; came != nil && came.ID != "" {
 		id += came.ID
@@ -295,7 +296,7 @@ func (a Account) id(key Key, n *Notice, r *Reading) string {
 		}
 
 		id += strconv.FormatInt(r.Sequence, 10)
-		if r.Element > 0 && !n.endedWithRule() {
+		if r.Element > 0 && !endedWithRule {
 			id += "." + strconv.Itoa(r.Element)
 		}
 		id += "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
@@ -306,9 +307,9 @@ func (a Account) id(key Key, n *Notice, r *Reading) string {
 	}
 
 	id += key.Topic.Suffix
-	//planted:silences-share-id if n.endedWithRule()
+	//planted:silences-share-id if endedWithRule
 	//planted:ended-rules-share-id if key.Topic.Silence
-	if key.Topic.Silence || n.endedWithRule() { // several devices may be silent since one place, where events may be missing
+	if key.Topic.Silence || endedWithRule { // several devices may be silent since one place, where events may be missing
 		id += "/" + url.PathEscape(key.About.Device)
 	}
 
@@ -361,10 +362,6 @@ func WindowOf(a notify.Alert) sensor.ID {
 
 	return of
 }
-
-// endedWithRule reports whether n, which may be nil, is the recovery of an alarm whose rule was removed: it is about the
-// last event read.
-func (n *Notice) endedWithRule() bool { return n.recovers() && n.RaisedAt > 0 }
 
 // request returns the request to the gate for a notice about one of d's readings.
 func (d *delivery) request(about *Reading) throttle.Request {

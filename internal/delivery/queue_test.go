@@ -43,7 +43,7 @@ func downOutbox(t *testing.T) (*Outbox, *Topic) {
 		DeadLetters: nobody{},
 		Stats:       &Stats{},
 	})
-	dp.receivers[0].breaker = breaker{failures: failuresToGoDown, suspects: 2, next: math.MaxInt64, nextNew: math.MaxInt64}
+	dp.receivers[0].breaker = breaker{failures: streak{n: failuresToGoDown}, suspects: 2, next: math.MaxInt64, nextNew: math.MaxInt64}
 	o := dp.Open(t.Context(), t.Context(), Account{
 		Owner: nobody{}, Name: "0", IDs: "ns/hub/0/", Log: "log", Logger: zap.NewNop(),
 	})

@@ -125,7 +125,7 @@ func (r *receiver) startLetter(now time.Duration) bool {
 	q := d.q
 	q.writing++
 	d.move(attempting, WaitAttempt, 0)
-	compose := d.dead.letter == nil
+	compose := d.dead.alert == nil
 	probe := compose && r.store.probed()
 	r.probing = r.probing || probe
 
@@ -294,23 +294,26 @@ func (r *receiver) setTimer(now time.Duration) {
 	}
 }
 
-// askAgain has r asked at once if it is down, because another replica has seen that it accepts something: neither the
-// pause between probes nor one that it asked for holds any more.
-func (r *receiver) askAgain() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if o, down := r.outage(); !down || o.fault == ReceiverRejects {
-		return
-	}
+// Accepted says that a receiver has just accepted something from another replica. If it is down here it is asked at
+// once: neither the pause between probes nor one that it asked for holds any more.
+func (dp *Dispatcher) Accepted(name string) {
+	for _, r := range dp.receivers {
+		if r.to.Name != name {
+			continue
+		}
 
-	now := r.dispatcher.now()
-	r.pace.Retry(now)
-	r.breaker.next, r.breaker.nextNew = min(r.breaker.next, now), min(r.breaker.nextNew, now)
-	if d := r.first(awaitsReceiver); d != nil {
-		d.move(awaitsReceiver, d.wait, min(d.key, int64(now)))
+		r.mu.Lock()
+		if o, down := r.outage(); down && o.fault != ReceiverRejects {
+			now := dp.now()
+			r.pace.Retry(now)
+			r.breaker.next, r.breaker.nextNew = min(r.breaker.next, now), min(r.breaker.nextNew, now)
+			if d := r.first(awaitsReceiver); d != nil {
+				d.move(awaitsReceiver, d.wait, min(d.key, int64(now)))
+			}
+			r.dispatch()
+		}
+		r.mu.Unlock()
 	}
-
-	r.dispatch()
 }
 
 const (

@@ -126,19 +126,24 @@ func (d *delivery) report() State {
 	down, isDown := r.outage()
 	started := r.dispatcher.started
 	c := Condition{For: d.wait, Since: started.Add(d.from)}
+	failure := ""
+	if r.failure != nil {
+		failure = fmt.Sprintf(" (%v)", r.failure)
+	}
+
 	if d.state != attempting && d.state != ready {
 		c.Next = started.Add(time.Duration(d.key))
 	}
 
 	switch {
 	case r.store.probed():
-		c.For, c.Since, c.Next = WaitStore, started.Add(r.store.since), r.nextAttempt()
+		c.For, c.Since, c.Next = WaitStore, started.Add(r.store.failures.since), r.nextAttempt()
 	case d.state == givenUp:
 	case isDown && down.fault != ReceiverRejects: // d waits for r to work again, rather than for its own turn
 		c.For, c.Since, c.Next = WaitReceiver, started.Add(down.since), r.nextAttempt()
 	}
 
-	c.Text = r.text(c.For)
+	c.Text = c.For.text(r.to.Name, down.fault, failure)
 	state.Waits = c
 
 	return state
@@ -165,25 +170,13 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 	return all
 }
 
-// waitText is text, for a caller that does not hold r.mu.
-func (r *receiver) waitText(w Wait) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text(w)
-}
-
-// text returns for people that a delivery waits for w. The caller holds r.mu.
-func (r *receiver) text(w Wait) string {
-	name, failure := r.to.Name, ""
-	down, _ := r.outage()
-	if r.failure != nil {
-		failure = fmt.Sprintf(" (%v)", r.failure)
-	}
-
+// text returns for people that a delivery to a receiver waits for w: for WaitReceiver how that is down, and with its last
+// failure, if there is one, where that matters.
+func (w Wait) text(name string, fault ReceiverFault, failure string) string {
 	return map[Wait]string{
 		WaitAttempt:  "an attempt to alert receiver " + name + " is under way",
 		WaitTurn:     "other alerts are being sent to receiver " + name + " first",
-		WaitReceiver: "receiver " + name + " " + down.fault.Text() + failure,
+		WaitReceiver: "receiver " + name + " " + fault.Text() + failure,
 		WaitStore:    "the throttle store cannot be used, and without it nothing is sent",
 		WaitClaim: "the device's key at receiver " + name + " is not free: another replica is sending an alert or has died, " +
 			"or a window has only just ended",
@@ -197,40 +190,26 @@ func (r *receiver) text(w Wait) string {
 // Receivers returns the state of each receiver, in the order of Config.
 func (dp *Dispatcher) Receivers() (all []ReceiverState) {
 	for _, r := range dp.receivers {
-		all = append(all, r.state())
-	}
-	return all
-}
-
-// Accepted says that a receiver has just accepted something from another replica. If it is down here it is asked at
-// once.
-func (dp *Dispatcher) Accepted(name string) {
-	for _, r := range dp.receivers {
-		if r.to.Name == name {
-			r.askAgain()
+		r.mu.Lock()
+		state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.sending}
+		for _, q := range r.queues {
+			state.Waiting += q.waiting()
 		}
-	}
-}
 
-func (r *receiver) state() ReceiverState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.sending}
-	for _, q := range r.queues {
-		state.Waiting += q.waiting()
-	}
+		if r.taken > 0 {
+			state.TakenAt = dp.started.Add(r.takenAt)
+		}
 
-	if r.taken > 0 {
-		state.TakenAt = r.dispatcher.started.Add(r.takenAt)
-	}
-
-	if down, isDown := r.outage(); isDown {
-		state.Down, state.Fault = true, down.fault
-		state.Since, state.Err = r.dispatcher.started.Add(down.since), down.last
-		state.Retry = r.nextAttempt()
+		if down, isDown := r.outage(); isDown {
+			state.Down, state.Fault = true, down.fault
+			state.Since, state.Err = dp.started.Add(down.since), down.last
+			state.Retry = r.nextAttempt()
+		}
+		r.mu.Unlock()
+		all = append(all, state)
 	}
 
-	return state
+	return all
 }
 
 // nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is
