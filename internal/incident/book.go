@@ -89,11 +89,6 @@ func (b *Book) Close(ctx context.Context, g Group, e End) error {
 	return b.change(ctx, g, func(r Record, _ time.Time) (Record, bool) { return r.Closed(e) })
 }
 
-// Remove takes the entry of a partition out that is no more: see Record.Without. Repeating the call is safe.
-func (b *Book) Remove(ctx context.Context, g Group, partition string) error {
-	return b.change(ctx, g, func(r Record, _ time.Time) (Record, bool) { return r.Without(partition) })
-}
-
 // change replaces the record of g by what f makes of it, if that changes it.
 func (b *Book) change(ctx context.Context, g Group, f func(r Record, now time.Time) (next Record, changed bool)) (err error) {
 	for range rounds {
@@ -150,7 +145,7 @@ type Listed struct {
 // If overFor is not 0, it returns only those that have been over for longer.
 func (b *Book) Open(ctx context.Context, most int, overFor time.Duration) (open []Listed, all bool, err error) {
 	wanted := func(s State, since time.Duration) bool {
-		return s.isOpen() && (overFor == 0 || s == Over && since > overFor)
+		return (s == Running || s == Over) && (overFor == 0 || s == Over && since > overFor)
 	}
 
 	for page, err := range records.Pages(ctx, b.Store, b.Prefix) {
@@ -260,9 +255,12 @@ func (b *Book) sweep(
 		if has(partition) {
 			continue
 		}
-		if err := b.Remove(ctx, c.Group, partition); err != nil {
+
+		without := func(r Record, _ time.Time) (Record, bool) { return r.Without(partition) }
+		if err := b.change(ctx, c.Group, without); err != nil {
 			return err
 		}
+
 		done.Entries++
 	}
 

@@ -15,8 +15,6 @@ const (
 	Closed  State = "closed"  // they have
 )
 
-func (s State) isOpen() bool { return s == Running || s == Over }
-
 // A Record is what is known of the latest incident of a group. It is a value: what changes it returns another one.
 type Record struct {
 	ID      string           `json:"id"` // of the incident; empty if there was none
@@ -31,9 +29,6 @@ type Position struct {
 	Log      string `json:"log"`
 	Sequence int64  `json:"seq"`
 }
-
-// after reports whether p is known to come after q. Positions of two logs are not compared.
-func (p Position) after(q Position) bool { return p.Log == q.Log && p.Sequence > q.Sequence }
 
 // An Entry is what a partition says. It stays without members, because its position does.
 type Entry struct {
@@ -63,7 +58,8 @@ type Result struct {
 // store's clock, and what the owner knows then. id is that of the incident, if it begins.
 func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Record, Result) {
 	was := r.Entries[partition]
-	if was.Position.after(e.Position) {
+	isFurther := was.Position.Log == e.Position.Log && was.Position.Sequence > e.Position.Sequence // of two logs nobody knows
+	if isFurther {
 		result := Result{Behind: true, Began: r.Began}
 		if was.Members > 0 {
 			result.Incident = r.ID

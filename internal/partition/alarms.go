@@ -28,7 +28,6 @@ type alarms struct {
 	byKey map[alarmKey]alarm      // none is zero. Changed by set alone
 	keys  map[ofDevice][]alarmKey // of byKey, in the order in which they came
 
-	some atomic.Int32 // len(byKey)
 	// alarms by a hash of their device, whatever the sensor, so that one without alarms is known without a lock
 	filter  [filterSize]atomic.Int32
 	history history
@@ -146,7 +145,7 @@ func newAlarms(changes int) *alarms {
 // mayHave reports whether the device with this hash may have an alarm. It takes no lock: one goroutine alone
 // reads the partition, so no alarm of its devices opens meanwhile.
 func (a *alarms) mayHave(hash uint64) bool {
-	return a.some.Load() > 0 && a.filter[hash%filterSize].Load() > 0
+	return a.filter[hash%filterSize].Load() > 0
 }
 
 // crowded reports whether so many sensors of key's device have an alarm of its level that none of another one is kept.
@@ -187,7 +186,6 @@ func (a *alarms) set(key alarmKey, k alarm) {
 		return
 	}
 
-	a.some.Add(int32(n))
 	a.filter[roster.Hash(key.about.Device)%filterSize].Add(int32(n))
 	of := key.ofDevice()
 	if n > 0 {

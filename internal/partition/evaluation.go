@@ -76,11 +76,6 @@ func (m *Message) seen(name string) string {
 	return m.evaluator.book.Decoder.Seen(m.part.measurements, m.index, name)
 }
 
-// counts reports whether the event is a sign of life of its device.
-func (m *Message) counts(reason telemetry.Reason) bool {
-	return m.event.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(m.event.Device)
-}
-
 // reaches reports whether the measurement that was read last reaches a limit of a rule without state.
 func (m *Message) reaches(p *part) bool {
 	reached := false
@@ -524,13 +519,14 @@ func (v *evaluation) show() notify.Shown {
 // An Alert is about a reading, and has what messages show of it.
 type Alert struct {
 	Alert   delivery.Alert
+	Arrival *delivery.Arrival // of a reading that a caller waits for; else nil
 	shown   notify.Shown
 	damaged bool // see evaluation.damaged
 }
 
 // More implements delivery.Details.
 func (a *Alert) More() *delivery.More {
-	m := delivery.More{Damaged: a.damaged, Shown: a.shown, Alarm: a.Alert.Alarm}
+	m := delivery.More{Damaged: a.damaged, Shown: a.shown, Alarm: a.Alert.Alarm, Arrival: a.Arrival}
 	of := sensor.ID{Device: a.Alert.Device, Name: a.Alert.Sensor}
 	if a.Alert.Key.About != of || a.Alert.Key.Topic.Shared { // see passage.crowded
 		m.Of = of

@@ -59,7 +59,7 @@ type cut struct {
 // NewEvaluator returns an Evaluator of b.
 func NewEvaluator(b Rulebook) *Evaluator {
 	if b.Mutes == nil {
-		b.Mutes = noMutes
+		b.Mutes = func() rules.Mutes { return nil }
 	}
 
 	ev := &Evaluator{book: b, stateful: b.Rules.Stateful()}
@@ -74,18 +74,17 @@ func NewEvaluator(b Rulebook) *Evaluator {
 		r := &rule{Rule: &b.Rules.Rules[i]}
 		all[i] = r
 		r.stateful = r.Stateful() || b.FollowAll && !r.Silence()
+		r.override = r.HasReferences()
 		r.mildest = r.Levels[0].Limit
 		for j := range r.Levels {
 			l := &level{
 				Level: &r.Levels[j],
 				rule:  r,
 				index: uint8(len(ev.levels)),
-				rank:  len(r.Levels) - 1 - j,
 				place: j,
 				stats: &b.Counters.Levels[len(ev.levels)],
 			}
 			l.target(&ev.book, r.Measured())
-			r.override = r.HasReferences()
 			r.levels = append([]*level{l}, r.levels...)
 			ev.levels = append(ev.levels, l)
 		}
@@ -115,8 +114,6 @@ func NewEvaluator(b Rulebook) *Evaluator {
 
 	return ev
 }
-
-func noMutes() rules.Mutes { return nil }
 
 // IDs returns how the ids of alerts begin about the readings of a partition, or of whatever else has this name.
 func (ev *Evaluator) IDs(name string) string { return ev.book.Origin + "/" + name + "/" }
@@ -174,9 +171,8 @@ type level struct {
 	removed time.Time
 	own     *delivery.Topic // of notices about a device
 	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
-	place   int             // in its rule's Levels
+	place   int             // in its rule's Levels, the mildest first
 	index   uint8           // in Evaluator.levels; 0 unless it is configured
-	rank    int             // how many levels of its rule are higher
 	stats   *LevelCounters
 }
 
@@ -204,7 +200,7 @@ func (l *level) target(c *Rulebook, measured string) {
 // topic returns the topic of l, a level of r, whose Per counts.
 func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
 	t := &delivery.Topic{
-		Rank:      l.rank,
+		Rank:      len(r.Levels) - 1 - l.place,
 		Shared:    r.Per != "",
 		Incidents: r.Grouped(),
 		Suffix:    suffix(r, l.Name),

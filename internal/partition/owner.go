@@ -187,18 +187,13 @@ func (o *ownership) owns(ctx context.Context) error {
 func (o *ownership) ask() (c *ownerCheck, limit time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.askLocked(), min(max(ownerTimeout, 2*o.took), slowTimeout)
-}
-
-// askLocked is ask for a caller who holds o.mu.
-func (o *ownership) askLocked() *ownerCheck {
 	if o.question == nil {
 		c, last := &ownerCheck{answered: make(chan struct{})}, o.asked
 		o.question = c
 		o.work.Go(func() { o.run(c, last) })
 	}
 
-	return o.question
+	return o.question, min(max(ownerTimeout, 2*o.took), slowTimeout)
 }
 
 // run asks the ledger c, once last, the question before, is answered. A claim has no time for both answers of a slow
@@ -242,12 +237,13 @@ func (o *ownership) run(c, last *ownerCheck) {
 // nothing that is due is claimed: it could not be sent.
 func (o *ownership) unanswered() bool {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.askAt.IsZero() && !time.Now().Before(o.askAt) {
-		o.askLocked()
+	askAt := o.askAt
+	o.mu.Unlock()
+	if !askAt.IsZero() && !time.Now().Before(askAt) {
+		o.ask()
 	}
 
-	return !o.askAt.IsZero()
+	return !askAt.IsZero()
 }
 
 // pause returns for how long the ledger is not asked because it did not answer, a second at least; 0 if it did.

@@ -73,7 +73,7 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 // properties of messages is in force shows at the last reading that it held back. The caller holds reg.mu.
 func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 	isHigherOpen := slices.ContainsFunc(key.level.rule.levels, func(l *level) bool {
-		return l.rank < key.level.rank && reg.alarms.byKey[alarmKey{key.about, l}].Phase == rules.Open
+		return l.place > key.level.place && reg.alarms.byKey[alarmKey{key.about, l}].Phase == rules.Open
 	})
 	held := k.alertNext && !isHigherOpen || k.member() != "" // a receiver is told of its incident
 	if k.Phase != rules.Open || held || !key.level.removed.IsZero() {

@@ -56,7 +56,11 @@ func (s *Stream) State() State {
 func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	d.Partitions = append(d.Partitions, s.register.id)
 	s.register.batch.Lock()
-	d.Unreadable = cmp.Or(s.register.unreadable.of(of.Device), d.Unreadable)
+	if u := s.register.unreadable[roster.Hash(of.Device)]; u != nil {
+		found := *u
+		found.Damage = u.damage.Text(of.Device)
+		d.Unreadable = &found
+	}
 	s.register.batch.Unlock()
 
 	var alarms []AlarmState
@@ -275,11 +279,6 @@ type DeviceState struct {
 	// one that has an alarm or sent something, and whose name differs only in case; empty: there is none, or the device
 	// itself is known
 	Similar string `json:"-"`
-}
-
-// WasHeard reports whether a rule about silence has heard the device.
-func (d *DeviceState) WasHeard() bool {
-	return len(d.Heard) > 0
 }
 
 // A HeardState says when a device was heard last in a partition, as a rule about silence counts it.

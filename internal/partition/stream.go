@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
@@ -233,8 +234,11 @@ func (reg *register) take(events []telemetry.Event) {
 		isNew := !e.NotAfter(reg.last.replayed)
 		reg.unheard.Take(e)
 		reason, matters := message.look(e, func(p *part, why telemetry.Reason) bool {
-			isHeard := len(p.cut.silences) > 0 && message.counts(why)
-			if isHeard && !reg.unheard.Hear(e, hash, p.cut.silences, p.found) {
+			if len(p.cut.silences) == 0 || e.Device == "" || why == telemetry.ReasonNotTelemetry || notify.IsTest(e.Device) {
+				return isNew // it is no sign of life, or nobody counts it
+			}
+
+			if !reg.unheard.Hear(e, hash, p.cut.silences, p.found) {
 				counters.Unwatched.Add(1)
 			}
 			return isNew

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -27,6 +26,8 @@ type Unreadable struct {
 	Last      time.Time        `json:"enqueuedTime"`     // and the last of them
 	Reason    telemetry.Reason `json:"reason"`           // why there is no reading in the last of them
 	Damage    string           `json:"damage,omitempty"` // where that is not JSON, for people; empty if nobody can say
+
+	damage telemetry.Damage // of which Damage is made when somebody asks
 }
 
 // Lasts reports whether nothing could be read for so long that the device is named.
@@ -42,15 +43,10 @@ type Unreadables struct {
 }
 
 // unreadables are the devices of one partition whose last messages have no reading, by roster.Hash.
-type unreadables map[uint64]*unreadable
+type unreadables map[uint64]*Unreadable
 
-type unreadable struct {
-	Unreadable
-	damage telemetry.Damage
-}
-
-// add notes that e, an event of a partition whose device has this hash, has no reading. A message that only lacks the field says nothing beside
-// others that cannot be read: many devices send their status in between.
+// add notes that e, an event of a partition whose device has this hash, has no reading. A message that only lacks the field
+// says nothing beside others that cannot be read: many devices send their status in between.
 func (all unreadables) add(partition string, e *telemetry.Event, hash uint64, reason telemetry.Reason) {
 	u, known := all[hash]
 	lacks := reason == telemetry.ReasonMissing
@@ -60,7 +56,7 @@ func (all unreadables) add(partition string, e *telemetry.Event, hash uint64, re
 	case !known && len(all) >= maxUnreadable && !all.makeRoom(lacks):
 		return
 	case !known || u.lacks() && !lacks:
-		u = &unreadable{Unreadable: Unreadable{Device: strings.Clone(e.Device), Partition: partition, Since: e.Enqueued.UTC()}}
+		u = &Unreadable{Device: strings.Clone(e.Device), Partition: partition, Since: e.Enqueued.UTC()}
 		all[hash] = u
 	}
 
@@ -90,18 +86,6 @@ func (all unreadables) makeRoom(lacks bool) bool {
 	return false
 }
 
-// of returns a device if its last message could not be read, else nil.
-func (all unreadables) of(device string) *Unreadable {
-	u := all[roster.Hash(device)]
-	if u == nil {
-		return nil
-	}
-
-	found := u.Unreadable
-	found.Damage = u.damage.Text(device)
-	return &found
-}
-
 // Unreadable adds the devices of s of which nothing could be read for an hour, and that were heard in the last day.
 func (s *Stream) Unreadable(all *Unreadables) {
 	s.register.batch.Lock()
@@ -109,7 +93,7 @@ func (s *Stream) Unreadable(all *Unreadables) {
 	for _, u := range s.register.unreadable {
 		if u.Lasts() && time.Since(u.Last) < unreadableFor {
 			all.Devices[u.Reason]++
-			all.Named = append(all.Named, u.Unreadable)
+			all.Named = append(all.Named, *u)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -181,7 +182,7 @@ func TestMoreUnreadableDevicesThanAreKnown(t *testing.T) {
 		}
 		time.Sleep(unreadableFor)
 		c.send("door", `{}`)
-		if c.s.register.unreadable.of("door") == nil {
+		if c.s.register.unreadable[roster.Hash("door")] == nil {
 			t.Error("there is no room for a door that lacks the field, although nobody else sends")
 		}
 		c.s.box.Close()
@@ -203,6 +204,7 @@ func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 		want := Unreadable{
 			Device: "oven-7", Partition: "0", Since: start.Add(time.Minute).UTC(), Last: start.Add(2 * time.Minute).UTC(), Reason: telemetry.ReasonMalformed,
 			Damage: "not JSON at byte 0 of a message of oven-7: found ; where an object or an array must begin",
+			damage: telemetry.DamageOf([]byte(`;;`)),
 		}
 		if d.Unreadable == nil || *d.Unreadable != want {
 			t.Errorf("got %+v, want %+v", d.Unreadable, want)

@@ -73,6 +73,7 @@ func (in *Intake) Handle(
 
 	var wanted uint32
 	for i := range alerts {
+		alerts[i].Arrival = &delivery.Arrival{At: e.Enqueued, ID: key}
 		in.direct.Suppress(&alerts[i].Alert)
 		wanted |= alerts[i].Alert.Receivers
 		conclude(sensors, alerts[i].Alert.Sensor, telemetry.VerdictThrottled)
@@ -89,7 +90,7 @@ func (in *Intake) Handle(
 		return telemetry.VerdictFailed, nil, telemetry.ErrBusy
 	}
 
-	all := in.alert(ctx, alerts, &delivery.Arrival{At: e.Enqueued, ID: key}, sensors)
+	all := in.alert(ctx, alerts, sensors)
 	v, err := verdict(all)
 
 	return v, sensors, err
@@ -107,14 +108,13 @@ func conclude(sensors map[string]telemetry.Verdict, name string, v telemetry.Ver
 func (in *Intake) alert(
 	ctx context.Context,
 	alerts []partition.Alert,
-	arrival *delivery.Arrival,
 	sensors map[string]telemetry.Verdict,
 ) (all delivery.Reply) {
 	replies := make([]delivery.Reply, len(alerts))
 	var waiting sync.WaitGroup
 	for i := range alerts {
 		waiting.Go(func() {
-			replies[i] = in.direct.Alert(ctx, &alerts[i].Alert, &arriving{&alerts[i], arrival})
+			replies[i] = in.direct.Alert(ctx, &alerts[i].Alert, &alerts[i])
 		})
 	}
 
@@ -140,21 +140,4 @@ func verdict(r delivery.Reply) (telemetry.Verdict, error) {
 	}
 
 	return telemetry.VerdictThrottled, nil
-}
-
-// An arriving alert is about a reading that a caller waits for.
-type arriving struct {
-	*partition.Alert
-	arrival *delivery.Arrival
-}
-
-// More implements delivery.Details.
-func (a *arriving) More() *delivery.More {
-	m := a.Alert.More()
-	if m == nil {
-		m = &delivery.More{}
-	}
-
-	m.Arrival = a.arrival
-	return m
 }

@@ -53,7 +53,7 @@ func (s Shared) look(ctx context.Context, of sensor.ID, f *findings) error {
 		known("alarms", s.alarms(ctx, of, f))
 	}
 
-	if s.Rosters != "" && !f.state.WasHeard() {
+	if s.Rosters != "" && len(f.state.Heard) == 0 {
 		known("times when it was heard", s.heard(ctx, of, f))
 	}
 

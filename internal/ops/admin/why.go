@@ -136,7 +136,7 @@ func (f findings) status() string {
 	}
 
 	windows := map[throttle.Phase]bool{}
-	isKnown := f.state.WasHeard() || len(f.ended)+f.hub.events > 0
+	isKnown := len(f.state.Heard) > 0 || len(f.ended)+f.hub.events > 0
 	for _, g := range f.gates {
 		windows[g.Phase] = true
 		isKnown = isKnown || !g.Claimed.IsZero()
