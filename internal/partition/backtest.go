@@ -1,10 +1,10 @@
 package partition
 
 import (
-	"container/heap"
 	"context"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"time"
 
@@ -35,8 +35,7 @@ type Backtest struct {
 	now       int64                                 // as far as the recording has gone, in Unix µs
 	incidents map[incident.Group]incident.Record    // of groups, as replicas share them
 	windows   []map[delivery.Key]*throttle.Playback // by receiver
-	due       noticeHeap
-	scheduled int // notices so far: of several at the same time the first comes first
+	due       []*playedNotice                       // by their time: of several at the same time the first comes first
 }
 
 // An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
@@ -162,7 +161,6 @@ func (b *Backtest) Finish() {
 	b.due = slices.DeleteFunc(b.due, func(n *playedNotice) bool {
 		return n.key.Topic.Silence && n.notice.Incident != nil && !n.notice.Incident.Over
 	})
-	heap.Init(&b.due)
 	for len(b.due) > 0 {
 		b.advance(b.due[0].at + 1)
 	}
@@ -179,7 +177,8 @@ func (b *Backtest) advance(to int64) {
 		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
 			b.watch()
 		case len(b.due) > 0 && b.due[0].at < to:
-			n := heap.Pop(&b.due).(*playedNotice)
+			n := b.due[0]
+			b.due[0], b.due = nil, b.due[1:]
 			b.sendDue(n)
 			b.writeIncidents(n.from.of)
 		default:
@@ -282,10 +281,10 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 
 // later has n sent at a time.
 func (m moment) later(n *playedNotice, at int64) {
-	m.test.scheduled++
-	n.n = m.test.scheduled
 	n.at = at
-	heap.Push(&m.test.due, n)
+	due := m.test.due
+	i := sort.Search(len(due), func(i int) bool { return due[i].at > at })
+	m.test.due = slices.Insert(due, i, n)
 }
 
 // windowEnds returns when the window of what a receiver was sent about key is over, or now if it is.
@@ -396,27 +395,8 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 // A playedNotice waits for its time.
 type playedNotice struct {
 	at       int64 // in Unix µs
-	n        int
 	from     moment
 	receiver int
 	key      delivery.Key
 	notice   *delivery.Notice
-}
-
-// A noticeHeap has the notice first that comes first.
-type noticeHeap []*playedNotice
-
-func (d noticeHeap) Len() int      { return len(d) }
-func (d noticeHeap) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-func (d *noticeHeap) Push(r any)   { *d = append(*d, r.(*playedNotice)) }
-
-func (d noticeHeap) Less(i, j int) bool {
-	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].n < d[j].n
-}
-
-func (d *noticeHeap) Pop() any {
-	last := len(*d) - 1
-	r := (*d)[last]
-	*d = (*d)[:last]
-	return r
 }

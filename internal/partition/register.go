@@ -40,7 +40,7 @@ type register struct {
 	mark      watermark
 	alarms    *alarms
 	behind    bool             // what the hub held at the take-over has not been read: no recovery starts
-	removed   []*level         // that are not configured any more, and had alarms at the take-over
+	levels    []*level         // those that are configured, and then those that were and had alarms at the take-over
 	removals  []removal        // by operators, of which the stores do not know yet
 	unsaved   []unsavedSilence // silences that the ledger in the store does not hold yet
 	groups    map[delivery.Key]*group
@@ -77,6 +77,7 @@ func newRegister(ev *Evaluator, id, logName string, maxChanges int) *register {
 
 		unreadable: unreadables{},
 
+		levels:   slices.Clone(ev.levels),
 		alarms:   newAlarms(maxChanges),
 		groups:   map[delivery.Key]*group{},
 		regroups: make(chan struct{}, 1),
@@ -97,12 +98,9 @@ func logName(generation, partition string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9]) + "/" + partition
 }
 
-// levels returns those that are configured, and then those that were and had alarms. The caller holds reg.mu.
-func (reg *register) levels() []*level { return slices.Concat(reg.evaluator.levels, reg.removed) }
-
 // level returns one of reg.levels; nil if there is none.
 func (reg *register) level(id levelID) *level {
-	for _, l := range reg.levels() {
+	for _, l := range reg.levels {
 		if l.id == id {
 			return l
 		}
@@ -113,7 +111,7 @@ func (reg *register) level(id levelID) *level {
 
 // alarmOf returns the key of the alarm that a notice which was due says something of. The caller holds reg.mu.
 func (reg *register) alarmOf(key delivery.Key) alarmKey {
-	for _, l := range reg.levels() {
+	for _, l := range reg.levels {
 		if l.own == key.Topic {
 			return alarmKey{key.About, l}
 		}

@@ -67,7 +67,7 @@ func (reg *register) savedRemovals(n int) {
 // reports whether there were any. The caller holds reg.mu.
 func (reg *register) endAlarms(of sensor.ID) (any bool) {
 	now := micros(reg.storeTime())
-	for _, key := range reg.alarms.keysOf(of, reg.levels()) {
+	for _, key := range reg.alarms.keysOf(of, reg.levels) {
 		k, l := reg.alarms.byKey[key], key.level
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
@@ -110,7 +110,7 @@ func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	//planted:removed-at-once if false
-	if len(reg.removed) == 0 || !reg.evaluator.book.Alike(reg.last.until) {
+	if len(reg.levels) == len(reg.evaluator.levels) || !reg.evaluator.book.Alike(reg.last.until) {
 		return
 	}
 

@@ -66,7 +66,7 @@ func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	var alarms []AlarmState
 	var notices []delivery.Key // about it, or about an incident that one of its alarms is part of
 	s.register.mu.Lock()
-	levels := s.register.levels()
+	levels := s.register.levels
 	for _, key := range s.register.alarms.keysOf(of, levels) {
 		k := s.register.alarms.byKey[key]
 		alarms = append(alarms, k.state(s.register.id, key))

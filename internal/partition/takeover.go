@@ -183,7 +183,7 @@ func (reg *register) recall(from ledger.Level) {
 	}
 	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelCounters{}}
 	l.target(&reg.evaluator.book, from.Measured)
-	reg.removed = append(reg.removed, l)
+	reg.levels = append(reg.levels, l)
 }
 
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
