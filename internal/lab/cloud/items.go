@@ -4,11 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -170,13 +167,8 @@ func inPartition(w http.ResponseWriter, r *http.Request, id string) bool {
 	return false
 }
 
-// createItem adds an item, unless it is there. To the same address queries are sent.
+// createItem adds an item, unless it is there.
 func (s *Items) createItem(w http.ResponseWriter, r *http.Request, c *itemContainer) {
-	if r.Header.Get("Content-Type") == "application/query+json" {
-		s.query(w, r, c)
-		return
-	}
-
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
 
@@ -246,34 +238,4 @@ func (s *Items) readItem(w http.ResponseWriter, r *http.Request, c *itemContaine
 
 	w.Header().Set("Etag", i.etag)
 	_ = json.NewEncoder(w).Encode(i.body)
-}
-
-// query answers the one query that lists a container, in pages.
-func (s *Items) query(w http.ResponseWriter, r *http.Request, c *itemContainer) {
-	var body struct{ Query string }
-	_ = json.NewDecoder(r.Body).Decode(&body)
-
-	if !strings.EqualFold(body.Query, "SELECT * FROM c") {
-		itemError(w, http.StatusBadRequest, "")
-		return
-	}
-
-	page := []any{}
-	from := r.Header.Get("X-Ms-Continuation")
-	size, _ := strconv.Atoi(r.Header.Get("X-Ms-Max-Item-Count"))
-	for _, id := range slices.Sorted(maps.Keys(c.items)) {
-		i := s.item(c, id)
-		if i == nil || id < from {
-			continue
-		}
-
-		if size > 0 && len(page) == size {
-			w.Header().Set("X-Ms-Continuation", id)
-			break
-		}
-
-		page = append(page, i.body)
-	}
-
-	_ = json.NewEncoder(w).Encode(map[string]any{"Documents": page, "_count": len(page)})
 }

@@ -158,19 +158,10 @@ func (h *Hub) LimitManagement(n int) {
 	h.faults.calls = callLimit{perSecond: n}
 }
 
-// Questions returns how many requests for the properties of the hub and its partitions there were, and how many of them
-// were above the limit.
-func (h *Hub) Questions() (asked, refused int) {
-	h.faults.mu.Lock()
-	defer h.faults.mu.Unlock()
-	return h.faults.calls.asked, h.faults.calls.refused
-}
-
 // A callLimit bounds how many requests are answered a second.
 type callLimit struct {
-	perSecond      int
-	last           []time.Time // the requests within the last second
-	asked, refused int
+	perSecond int
+	last      []time.Time // the requests within the last second
 }
 
 // limitManagement reports whether a request of now is one too many.
@@ -179,20 +170,14 @@ func (f *faults) limitManagement() bool {
 	defer f.mu.Unlock()
 
 	c := &f.calls
-	c.asked++
 	now := time.Now()
 	for len(c.last) > 0 && now.Sub(c.last[0]) >= time.Second {
 		c.last = c.last[1:]
 	}
 
 	c.last = append(c.last, now)
-	if len(c.last) <= c.perSecond {
-		return false
-	}
 
-	c.refused++
-
-	return true
+	return len(c.last) > c.perSecond
 }
 
 // RefuseLinks makes the hub refuse the next n links to a partition, and say why.

@@ -28,7 +28,6 @@ const (
 
 // A session is one of a connection's. conn.mu guards it.
 type session struct {
-	remote   uint16           // the client's channel
 	channel  uint16           // the hub's
 	ended    bool             // by the hub; the client has yet to answer
 	links    map[uint32]*link // by the client's handle
@@ -44,7 +43,6 @@ type session struct {
 type link struct {
 	conn     *conn
 	session  *session
-	remote   uint32 // the client's handle
 	handle   uint32 // the hub's
 	node     string // $cbs or $management, if it is for that
 	attached bool
@@ -87,7 +85,6 @@ func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	}
 
 	s := &session{
-		remote:   channel,
 		channel:  channel + channelOffset,
 		links:    map[uint32]*link{},
 		nextIn:   b.NextOutgoingID,
@@ -151,7 +148,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		return notAllowed("A link cannot be attached with the handle %d.", a.Handle)
 	}
 
-	l := &link{conn: c, session: s, remote: a.Handle, handle: a.Handle + handleOffset}
+	l := &link{conn: c, session: s, handle: a.Handle + handleOffset}
 	var refused *frames.Error
 	if a.Role == frames.Receiver {
 		refused = c.attachSending(l, a)
