@@ -125,11 +125,6 @@ func (s *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	date(w, now)
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	container, name, _ := strings.Cut(path, "/")
-	if container == "" {
-		unsupported.send(w, r)
-		return
-	}
-
 	if name == "" {
 		s.onContainer(w, r, container, now).send(w, r)
 		return

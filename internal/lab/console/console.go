@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -142,17 +141,12 @@ func (c *Console) Err() error {
 	return c.err
 }
 
-// Write prints p as whole lines: a log can write to a Console. It trusts p and does not clean it.
+// Write prints p, which is whole lines: a log can write to a Console. It trusts p and does not clean it.
 func (c *Console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	text := string(p)
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
-
-	c.print(text)
+	c.print(string(p))
 	if c.err != nil {
 		return 0, c.err
 	}
@@ -162,7 +156,7 @@ func (c *Console) Write(p []byte) (int, error) {
 
 // print writes s at once, so that nothing else comes in between.
 func (c *Console) print(s string) {
-	if c.err != nil || s == "" {
+	if c.err != nil {
 		return
 	}
 

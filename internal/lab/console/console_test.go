@@ -237,7 +237,7 @@ func TestConcurrentUse(t *testing.T) {
 					time.Sleep(100 * time.Millisecond)
 				}
 				c.Alert(notify.Alert{Device: fmt.Sprint("device-", i), Temperature: 31, Threshold: 30}, 0)
-				fmt.Fprintf(c, "log line %d", i)
+				fmt.Fprintf(c, "log line %d\n", i)
 			})
 		}
 		wg.Wait()

@@ -56,8 +56,8 @@ type memory struct {
 }
 
 // New returns an empty Inbox. Unless secret is zero, alerts must be signed with it.
-// record, if not nil, is called for every delivery before the answer, one at a time
-// and in the order in which they were taken. It must not block.
+// record is called for every delivery before the answer, one at a time and in the order
+// in which they were taken. It must not block.
 func New(secret webhook.Secret, record func(Delivery)) *Inbox {
 	return &Inbox{
 		secret:  secret,
@@ -133,10 +133,7 @@ func (in *Inbox) take(a notify.Alert) bool {
 	isKnown := now.Before(in.ids[id])
 
 	d := Delivery{At: now, Alert: a, Refused: in.refuse && !isKnown}
-	if in.record != nil {
-		defer func() { in.record(d) }()
-	}
-
+	defer func() { in.record(d) }()
 	if d.Refused {
 		return false
 	}

@@ -221,7 +221,7 @@ func TestRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp := post(inbox.New(signed, nil), webhook.ContentType, bytes.NewReader(good)); resp.StatusCode != http.StatusUnauthorized {
+	if resp := post(inbox.New(signed, func(inbox.Delivery) {}), webhook.ContentType, bytes.NewReader(good)); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("no signature: answered %s, want 401", resp.Status)
 	}
 }
@@ -235,7 +235,7 @@ func TestTakesWithParameters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp := post(inbox.New(webhook.Secret{}, nil), "Application/CloudEvents+JSON; charset=utf-8", bytes.NewReader(good)); resp.StatusCode != http.StatusNoContent {
+	if resp := post(inbox.New(webhook.Secret{}, func(inbox.Delivery) {}), "Application/CloudEvents+JSON; charset=utf-8", bytes.NewReader(good)); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("answered %s, want 204", resp.Status)
 	}
 }

@@ -142,7 +142,6 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 		}
 	})
 
-	e.Over = v.breaching
 	e.shared = shared(r, rule.Per)
 
 	if rule.stateful() && t.open && (above.open || above.ended) {
