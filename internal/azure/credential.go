@@ -95,9 +95,14 @@ func (c *Credential) Prefetch(ctx context.Context, requests ...policy.TokenReque
 // there is none, and no longer than ctx; then its error is ErrNoToken, and
 // fetching continues.
 func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	key := tokenKey{strings.Join(r.Scopes, " "), r.TenantID, r.EnableCAE}
 	for {
 		c.mu.Lock()
-		t := c.token(r)
+		t := c.tokens[key]
+		if t == nil {
+			t = &token{err: noToken(r, ": stopping", context.Canceled)} // else it is fetched
+			c.tokens[key] = t
+		}
 		if r.Claims != "" { // the service has just refused the token
 			t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
 		}
@@ -147,16 +152,6 @@ func (p tokenFirst) Do(r *policy.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return r.Next()
-}
-
-// token returns the one for such requests, an empty one if there has been none. The caller holds c.mu.
-func (c *Credential) token(r policy.TokenRequestOptions) *token {
-	key := tokenKey{strings.Join(r.Scopes, " "), r.TenantID, r.EnableCAE}
-	if c.tokens[key] == nil {
-		c.tokens[key] = &token{err: noToken(r, ": stopping", context.Canceled)} // else it is fetched
-	}
-
-	return c.tokens[key]
 }
 
 // fetch asks for a token once. If that fails, an existing token stays.

@@ -139,22 +139,25 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		Enqueued: arrived,
 	}, key)
 
-	var unsettled *telemetry.UnsettledError
-	switch {
-	case errors.As(err, new(*telemetry.DecodeError)), errors.Is(err, telemetry.ErrBusy):
+	if errors.As(err, new(*telemetry.DecodeError)) || errors.Is(err, telemetry.ErrBusy) {
 		refuse(w, err)
-
-	case verdict == telemetry.VerdictFailed:
-		failed := answer{Status: statusOf[verdict], Sensors: statuses(sensors)}
-		if errors.As(err, &unsettled) {
-			failed.Reason, failed.Detail = unsettled.Reason, unsettled.Detail
-		}
-		w.Header().Set("Retry-After", retryFailed)
-		httpapi.Write(w, http.StatusServiceUnavailable, failed)
-
-	default:
-		httpapi.Write(w, http.StatusOK, answer{Status: statusOf[verdict], Sensors: statuses(sensors)})
+		return
 	}
+
+	code, a := http.StatusOK, answer{Status: statusOf[verdict], Sensors: map[string]string{}}
+	for name, v := range sensors {
+		a.Sensors[name] = statusOf[v]
+	}
+
+	if verdict == telemetry.VerdictFailed {
+		code = http.StatusServiceUnavailable
+		w.Header().Set("Retry-After", retryFailed)
+		if unsettled, ok := errors.AsType[*telemetry.UnsettledError](err); ok {
+			a.Reason, a.Detail = unsettled.Reason, unsettled.Detail
+		}
+	}
+
+	httpapi.Write(w, code, a)
 }
 
 // An answer to a reading that was taken. Reason and Detail are those of "failed", named
@@ -165,14 +168,6 @@ type answer struct {
 	Detail string `json:"detail,omitempty"`
 	// by the name of each sensor that the message has readings of
 	Sensors map[string]string `json:"sensors,omitempty"`
-}
-
-func statuses(sensors map[string]telemetry.Verdict) map[string]string {
-	all := map[string]string{}
-	for name, v := range sensors {
-		all[name] = statusOf[v]
-	}
-	return all
 }
 
 var statusOf = [...]string{
