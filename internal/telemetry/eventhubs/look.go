@@ -108,15 +108,6 @@ type PartitionState struct {
 	Events []telemetry.Event // the newest; they stay valid
 }
 
-// Events returns those of all partitions.
-func (s Snapshot) Events() (all []telemetry.Event) {
-	for _, p := range s.Partitions {
-		all = append(all, p.Events...)
-	}
-
-	return all
-}
-
 // Probe returns the partitions of the hub that config names and up to perPartition
 // of the newest events of each. It takes partitions from no other reader and uses
 // no checkpoint store. It tries once and returns by the time ctx ends. An error is
