@@ -83,7 +83,7 @@ func (c *Clock) Read(m *telemetry.Measurements, i int) (at int64, kind DeviceTim
 	}
 
 	at = int64(found[0].Value)
-	ahead := time.UnixMicro(at).Sub(m.Event().Enqueued)
+	ahead := time.UnixMicro(at).Sub(m.Event.Enqueued)
 
 	switch {
 	case ahead > MaxAhead:

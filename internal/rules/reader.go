@@ -141,10 +141,10 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 // mutes returns the indexes of the mutes that are about what a rule sees in the i-th of m.
 func (r *Reader) mutes(m *telemetry.Measurements, i int, v *View) (all []int) {
 	about := Subject{
-		Device:   m.Event().Device,
+		Device:   m.Event.Device,
 		Sensor:   v.Sensor,
 		Rule:     v.Rule.Name,
-		Enqueued: m.Event().Enqueued,
+		Enqueued: m.Event.Enqueued,
 		Text:     func(name string) string { return r.decoder.Text(m, i, name) },
 	}
 	for j := range r.set.Mutes {

@@ -20,8 +20,9 @@ import (
 // these places has. Names are the same in any case. Of one that is there twice the worst counts for a reading, and else
 // the last.
 type Measurements struct {
+	Event *Event // that Split has taken
+
 	each    *Each
-	event   *Event
 	found   finder
 	one     *scanner // reads a measurement
 	outer   *scanner // reads what is around it
@@ -53,7 +54,7 @@ func NewMeasurements(each *Each) *Measurements {
 // Split takes e, and returns how many measurements it has, and if it has none, why. m does not change e, which must not
 // change before the next Split.
 func (m *Measurements) Split(e *Event) (n int, reason Reason) {
-	m.event = e
+	m.Event = e
 	m.last = -1
 	if m.each == nil {
 		return 1, ReasonOK
@@ -133,7 +134,7 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 	var key []byte
 	scope, unreadable := int32(-1), ReasonMalformed
 	if m.each == nil {
-		reason := unread(m.event)
+		reason := unread(m.Event)
 		for j := range found {
 			found[j] = Found{Reason: cmp.Or(reason, ReasonMalformed)} // until a layer of the body says something else
 		}
@@ -141,7 +142,7 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 			return reason
 		}
 
-		unreadable = s.unpack(m.event.Body, func(text []byte) (broken bool) {
+		unreadable = s.unpack(m.Event.Body, func(text []byte) (broken bool) {
 			return s.readValues(d, d.start, text, found)
 		})
 		m.damaged = s.isUncertain()
@@ -167,7 +168,7 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 		}
 
 		if f.Reason != ReasonOK && (to.field.Condition || m.each == nil) || len(to.given) > 0 {
-			to.elsewhere(s, m.event, key, f)
+			to.elsewhere(s, m.Event, key, f)
 		}
 	}
 
@@ -258,13 +259,10 @@ func (m *Measurements) AppendText(to []byte, f Found) []byte {
 	return append(to, bytes.TrimSpace(m.one.unquote(v))...)
 }
 
-// Event returns the message that m has taken.
-func (m *Measurements) Event() *Event { return m.event }
-
 // Value returns the measurement with an index as JSON, or the body of a whole message. It must not be changed.
 func (m *Measurements) Value(i int) []byte {
 	if m.each == nil {
-		return m.event.Body
+		return m.Event.Body
 	}
 	return m.found.elements[i].value
 }

@@ -276,16 +276,6 @@ func beginningsOf(name string) beginnings {
 	return 1 << beginning(name[0], name[1])
 }
 
-// wantedAt returns those of the names with which paths go on.
-func wantedAt(at []cursor) (all beginnings) {
-	for _, c := range at {
-		if !c.whole() {
-			all |= c.path.starts[c.names]
-		}
-	}
-	return all
-}
-
 func beginning(a, b byte) byte { return (a&31 ^ b&31<<1) & 63 }
 
 // has reports whether a name that begins with these two bytes may be wanted.
@@ -368,7 +358,7 @@ func (to *decoded) elsewhere(s *scanner, e *Event, key []byte, f *Found) {
 	for j := range to.given {
 		p := &to.given[j]
 		if f.Reason != ReasonOK || f.rank > p.rank {
-			s.found1(p, s.given(p, e, key), p.given != givenKey, f)
+			s.outside(p, e, key, f)
 		}
 	}
 
@@ -377,8 +367,7 @@ func (to *decoded) elsewhere(s *scanner, e *Event, key []byte, f *Found) {
 			return
 		}
 
-		p := &to.names[j]
-		s.found1(p, s.property(p, e.Properties), true, f)
+		s.outside(&to.names[j], e, key, f)
 	}
 }
 
@@ -394,8 +383,21 @@ func (to *decoded) lacks(r Reason) bool {
 	return r == ReasonNull || !r.Decoded() || len(to.words) > 0 && r != ReasonOK
 }
 
-// found1 sets f to what v, the value of p as JSON, is for its field, unless there is none.
-func (s *scanner) found1(p *path, v []byte, around bool, f *Found) {
+// outside sets f to what the value of p outside of the body is for its field, unless there is none.
+func (s *scanner) outside(p *path, e *Event, key []byte, f *Found) {
+	var v []byte // as JSON
+	switch p.given {
+	case notGiven, givenProperty:
+		v = s.property(p, e.Properties)
+	case givenKey:
+		v = key
+	default:
+		text := [...]string{givenModule: e.Module, givenComponent: e.Component, givenDevice: e.Device}[p.given]
+		if text != "" {
+			s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
+			v = s.scalar
+		}
+	}
 	if v == nil {
 		return
 	}
@@ -406,26 +408,7 @@ func (s *scanner) found1(p *path, v []byte, around bool, f *Found) {
 	number.value, number.reason = s.number(v)
 	one := p.reading(s, v, number)
 	s.repaired = isRepaired
-	f.Value, f.Reason, f.Around = one.value, one.reason, around
-}
-
-// given returns the value of a name that the hub gives, as JSON; nil if the message has none.
-func (s *scanner) given(p *path, e *Event, key []byte) []byte {
-	switch p.given {
-	case givenProperty:
-		return s.property(p, e.Properties)
-	case givenKey:
-		return key
-	}
-
-	text := [...]string{givenModule: e.Module, givenComponent: e.Component, givenDevice: e.Device}[p.given]
-	if text == "" {
-		return nil
-	}
-
-	s.scalar, _ = jsontext.AppendQuote(s.scalar[:0], text)
-
-	return s.scalar
+	f.Value, f.Reason, f.Around = one.value, one.reason, p.given != givenKey
 }
 
 // property returns the application property with the name p as JSON; nil if there is none, or nothing but what an IoT

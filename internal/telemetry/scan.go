@@ -250,13 +250,16 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 			return err
 		}
 	} else {
+		var wanted beginnings // of the names with which paths go on
 		for _, c := range at {
 			if c.whole() {
 				c.join(in, finding{rank: c.path.rank, reason: ReasonNotANumber}, kind)
+			} else {
+				wanted |= c.path.starts[c.names]
 			}
 		}
 
-		wanted, depth := wantedAt(at), len(s.cursors)
+		depth := len(s.cursors)
 		for {
 			v, isPlain, err := s.json.seek(wanted)
 			if err != nil {
