@@ -43,10 +43,11 @@ type delivery struct {
 	// what settles it settles those before it.
 	latest       Reading
 	latestBefore Place               // of the event before the latest
-	joined       uint32              // how many
+	joined       uint32              // how many, without those that linger
 	suppressed   uint32              // readings before the head that no alert has counted
 	sharing      map[string]struct{} // the devices of both, if devices share it
 
+	lingers           bool // the latest of those that have joined does: see Alert.Lingers
 	triedSecondDevice bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
 	reminder          bool // the devices of its readings have been alerted before, in the same alarms. Changed under both locks
 
@@ -236,14 +237,18 @@ func (d *delivery) replace(covers func(*Reading) bool, outcome string) {
 	delete(q.deliveries, d.subject)
 	q.box.held.Release(&d.held)
 
+	hasJoined := d.joined > 0 || d.lingers
 	switch later := q.later[d.subject]; {
-	//planted:latest-always-alerts case d.joined > 0
-	case d.joined > 0 && (d.notice != nil || covers == nil || !covers(&d.latest)):
+	//planted:latest-always-alerts case hasJoined
+	case hasJoined && (d.notice != nil || covers == nil || !covers(&d.latest)):
 		next := &delivery{
 			subject: d.subject, head: d.latest, sharing: d.sharing, reminder: d.reminder, triedSecondDevice: d.triedSecondDevice,
 		}
-		//planted:promoted-counts-itself next.suppressed = d.suppressed + d.joined; skip
-		next.suppressed = d.suppressed + d.joined - 1
+		next.suppressed = d.suppressed + d.joined
+		//planted:promoted-counts-itself skip
+		if !d.lingers { // the latest is one of them
+			next.suppressed--
+		}
 		head := d.of(&d.latest).Device
 		if _, joined := d.sharing[head]; joined { // its reading is not suppressed any more
 			delete(d.sharing, head)
@@ -284,11 +289,14 @@ func (d *delivery) join(a *Alert) {
 		q.box.held.Add(&d.held, a.Before, r.Enqueued)
 	}
 
-	if d.joined == 0 || !r.before(&d.latest) {
-		d.latest, d.latestBefore = *r, a.Before
+	if d.joined == 0 && !d.lingers || !r.before(&d.latest) {
+		d.latest, d.latestBefore, d.lingers = *r, a.Before, a.Lingers
 	}
-	//planted:joined-counted-twice d.joined++
-	d.joined++
+	if !a.Lingers {
+		//planted:joined-counted-twice d.joined++
+		d.joined++
+		q.box.dispatcher.config.Stats.Suppressed.Add(1)
+	}
 
 	//planted:news-wait-as-reminders if first
 	if first || d.reminder && !a.Reminder {

@@ -220,7 +220,8 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		//planted:joins-another-site 	same := other.subject.Topic.Shared && a.Key.Topic.Shared && key.Topic == a.Key.Topic
 		//planted:joins-another-site 	if d == nil && same && other.of(&other.head).Device == a.Device { d = other }
 		//planted:joins-another-site }
-		if a.Lingers && (d != nil || a.Alarm.Quiet(i)) {
+		//planted:lingering-joins-nothing if a.Lingers && (d != nil || a.Alarm.Quiet(i))
+		if a.Lingers && a.Alarm.Quiet(i) {
 			continue
 		}
 
@@ -240,7 +241,6 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		d.join(a)
-		o.dispatcher.config.Stats.Suppressed.Add(1)
 	}
 }
 

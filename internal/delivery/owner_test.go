@@ -593,6 +593,37 @@ func TestRepeat(t *testing.T) {
 	})
 }
 
+// A reading that is short of the limit may be the one with which an alarm is due to be sent again, also if it comes while
+// the gate is asked about an earlier one: the next owner reads a burst.
+func TestRepeatDuringADelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		const repeat = 10 * time.Minute
+		p.take(p.alarm("oven", &delivery.Alarm{OpenedBy: 1}, repeat))
+		pass(5 * time.Minute)
+
+		alarm := &delivery.Alarm{OpenedBy: 1} // of the next owner, who does not know when it was sent
+		earlier := p.alarm("oven", alarm, repeat)
+		pass(6 * time.Minute)
+		p.take(earlier)
+		for range 2 {
+			later := p.alarm("oven", alarm, repeat)
+			later.Lingers = true
+			p.take(later)
+		}
+		pass(time.Second)
+		if r.told("oven") != "alert 1, alert 4" {
+			t.Errorf("told: %s", r.told("oven"))
+		}
+		if a := r.alerts("oven"); len(a) == 2 && a[1].Suppressed != 1 { // the earlier one
+			t.Errorf("it counts %d", a[1].Suppressed)
+		}
+	})
+}
+
 // An alert whose fate is not known is sent again under its id, which a receiver that got it drops. What that says of
 // the same alarm is known, and of a later one is not.
 func TestRepeatInDoubt(t *testing.T) {

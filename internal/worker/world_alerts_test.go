@@ -33,7 +33,7 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 				some, always := in.wants(s, m)
 				if f := states[i+1]; m.device == device && f.tells != "" && some {
 					of := matterOf(rule, m)
-					sure := f.tells == "yes" && always && (!f.short || len(w.dead) == 0) // it joins no delivery
+					sure := f.tells == "yes" && always
 					all[of] = append(all[of], told{device, log, int64(i + 1), log.events[i].Enqueued, sure, f})
 				}
 			}
@@ -147,6 +147,11 @@ func (t told) tellsOf(a arrival, repeat time.Duration) bool {
 	return repeat > 0 && same && t.at.Before(a.heard.Add(repeat))
 }
 
+// isReadAtOnce reports whether who has decided about t, which came from the hub, had the partition before t came.
+func (t told) isReadAtOnce() bool {
+	return t.log != nil && t.log.reigns[t.log.reignAt(t.sequence)].at.Before(t.at)
+}
+
 // interrupted reports whether an alert that nobody heard may have come between two recoveries: its key was claimed,
 // and then it was given up, or the device was heard before the silence was sent again.
 func (w *world) interrupted(in *inbox, s subject, of matter, from, to time.Time) bool {
@@ -190,7 +195,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 			switch {
 			case a.Resolved:
 				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
-			case w.orderly() && t.log != nil && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
+			case w.orderly() && t.isReadAtOnce() && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
 			default:
 				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, rule.Repeat)
 			}

@@ -23,7 +23,6 @@ type state struct {
 	opened int64     // while open: the event that has opened it; 0: not known
 	tells  string    // whether receivers are told about this event: yes or maybe; empty: no
 	untold string    // while open: whether an alert was held back, by a higher level or because it was muted, and not told since
-	short  bool      // the event that tells is short of the limit of an alarm that is sent again
 	owed   int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
 	over   time.Time // when that alarm had begun
 }
@@ -55,7 +54,7 @@ func (w *world) follow(log *hubLog, s subject, device string) []state {
 	}
 	for i := len(told.states) - 1; i < len(log.readings); i++ {
 		now := w.removed(log, device, i, told.states[i])
-		now.tells, now.short = "", false
+		now.tells = ""
 		at := log.reignAt(int64(i + 1))
 		for ; told.reign < at; told.reign++ {
 			now = w.missing(log, s, now, told.reign)
@@ -89,7 +88,7 @@ func (w *world) afterAll(log *hubLog, i int, s subject, now state) (is, between 
 	}
 	is = w.after(log, i, m, s, between, upBetween, upNow)
 	if m.first() != nil && is.tells == "" {
-		is.tells, is.short = between.tells, between.short
+		is.tells = between.tells
 		if is.phase != "open" {
 			is.tells = least(is.tells, "maybe") // what has to be told may not be due any more
 		}
@@ -277,7 +276,7 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 		now.phase, now.owed, now.over, now.opened = "open", 0, time.Time{}, e.Sequence
 	}
 	if now.phase == "open" && (hot || r.Repeat > 0) {
-		now.tells, now.short = "yes", !hot
+		now.tells = "yes"
 	}
 	return now
 }
