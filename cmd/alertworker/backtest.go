@@ -101,34 +101,18 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 func parseBacktest(args []string) (*backtestFlags, error) {
 	b := &backtestFlags{}
 	flags := newFlags("backtest", backtestDoes)
-	flags.StringVar(
-		&b.file,
-		"file",
-		"",
+	flags.StringVar(&b.file, "file", "",
 		"read the recording in `FILE`: CSV (timestamp,device,value), JSON or Avro, as Azure's tools write it; see "+
-			"docs/questions.md",
-	)
-	flags.StringVar(
-		&b.names.Time,
-		"time",
-		"",
-		"with --file, the `NAME` of the column with the time, or its path in JSON (default timestamp, and those of Azure)",
-	)
-	flags.StringVar(
-		&b.names.Device,
-		"device",
-		"",
-		"with --file, the `NAME` of the column with the device, or its path in JSON (default device, and those of Azure)",
-	)
+			"docs/questions.md")
+	flags.StringVar(&b.names.Time, "time", "",
+		"with --file, the `NAME` of the column with the time, or its path in JSON (default timestamp, and those of Azure)")
+	flags.StringVar(&b.names.Device, "device", "",
+		"with --file, the `NAME` of the column with the device, or its path in JSON (default device, and those of Azure)")
 	b.history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
-	flags.Func(
-		"rules",
-		"try the rules of this `FILE` in place of the settings in force; may be repeated",
-		func(name string) error {
-			b.rules = append(b.rules, name)
-			return nil
-		},
-	)
+	flags.Func("rules", "try the rules of this `FILE` in place of the settings in force; may be repeated", func(name string) error {
+		b.rules = append(b.rules, name)
+		return nil
+	})
 	flags.Func("set", "try other values of a setting, as `NAME=VALUE,VALUE`; may be repeated, for all combinations", b.set)
 	flags.BoolVar(&b.asJSON, "json", false, "print one JSON object")
 	if err := parseFlags(flags, args); err != nil {

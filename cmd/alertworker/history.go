@@ -33,19 +33,11 @@ type historyFlags struct {
 // define defines the flags. The one called name says how far back to read, and has does as its help.
 func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
 	flags.DurationVar(&h.since, name, 0, does)
-	flags.StringVar(
-		&h.group,
-		"group",
-		"",
+	flags.StringVar(&h.group, "group", "",
 		"with --"+name+", read through this consumer `GROUP`, which the worker must not use (default $Default, "+
-			"unless the worker uses it)",
-	)
-	flags.Float64Var(
-		&h.rate,
-		"rate",
-		maxRate,
-		"with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any",
-	)
+			"unless the worker uses it)")
+	flags.Float64Var(&h.rate, "rate", maxRate,
+		"with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any")
 }
 
 // open opens the history of the hub that c names, which has been found (findHub). It is an error if the worker reads in the

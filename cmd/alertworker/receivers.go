@@ -152,17 +152,13 @@ type deadLetterLog struct{ log *zap.Logger }
 
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	event, err := webhook.Encode(l.Alert, wording.Style{})
-	d.log.Error(
-		"alert not delivered, recorded only here",
-		zap.String(
-			"receiver",
-			l.Name,
-		),
+	d.log.Error("alert not delivered, recorded only here",
+		zap.String("receiver", l.Name),
 		zap.String("reason", l.Reason),
 		zap.String("id", l.Alert.ID),
 		zap.String("device", l.Alert.Device),
 		zap.Reflect("event", json.RawMessage(event)),
-		zap.Error(err),
-	) // what cannot be encoded has at least the rest
+		zap.Error(err), // what cannot be encoded has at least the rest
+	)
 	return nil
 }

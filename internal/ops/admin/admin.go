@@ -172,22 +172,16 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 	isForMachines := slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, path)
 	switch {
 	case !isForMachines && path != "/" && path != "/status":
-		fail(
-			w,
-			http.StatusNotFound,
-			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /silences and /devices/{id}",
-		)
+		fail(w, http.StatusNotFound,
+			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /silences and /devices/{id}")
 
 	case !isRead(r):
 		httpapi.NotAllowed(w, "GET, HEAD")
 
 	case !isForMachines && !httpapi.OwnHost(r.Host, a.Hosts):
-		fail(
-			w,
-			http.StatusMisdirectedRequest,
+		fail(w, http.StatusMisdirectedRequest,
 			"this is not served for the host name of the request, which may be that of another site: name it in PUBLIC_URL "+
-				"or HTTP_HOSTS, or use an address",
-		)
+				"or HTTP_HOSTS, or use an address")
 
 	case path == "/":
 		a.servePage(w, r)

@@ -88,11 +88,8 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, of sensor.ID) {
 		fail(w, http.StatusServiceUnavailable, err.Error())
 
 	case !known:
-		fail(
-			w,
-			http.StatusNotFound,
-			"this replica knows no alarm of the device and expects nothing of it: ask the replica that reads its partition",
-		)
+		fail(w, http.StatusNotFound,
+			"this replica knows no alarm of the device and expects nothing of it: ask the replica that reads its partition")
 
 	default:
 		w.WriteHeader(http.StatusNoContent)

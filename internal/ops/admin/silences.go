@@ -108,12 +108,9 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
 	decoder.DisallowUnknownFields()
 	if decoder.Decode(&body) != nil {
-		fail(
-			w,
-			http.StatusBadRequest,
+		fail(w, http.StatusBadRequest,
 			`want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, `+
-				"with device, rule or where",
-		)
+				"with device, rule or where")
 		return
 	}
 

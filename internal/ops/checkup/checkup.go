@@ -517,22 +517,37 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	return fmt.Sprintf("container %q: can be written", k.config.DeadLetterContainer), err
 }
 
-// receiver connects to r and, if asked to, sends it a test alert.
+// receiver connects to r and, if asked to, sends it a test alert and its recovery.
 func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool) (string, error) {
 	found, err := reach(ctx, r.Reach)
 	if outcomeOf(err) == failed {
 		return "", status.ReceiverFailed(r.Name, err)
 	}
 
-	if send {
-		return k.sendTest(ctx, r)
-	}
-
-	if err != nil {
+	switch {
+	case !send && err != nil:
 		return "", opinion{outcomeOf(err), r.Name + ": " + err.Error() + wants(r.Filters)}
+	case !send:
+		return r.Name + ": " + found + wants(r.Filters), nil
 	}
 
-	return r.Name + ": " + found + wants(r.Filters), nil
+	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
+	defer cancel()
+
+	start := time.Now()
+	alert, recovery := k.testMessages()
+	if err := r.Notifier.Notify(ctx, alert); err != nil {
+		return "", status.ReceiverFailed(r.Name, err)
+	}
+
+	took := milliseconds(time.Since(start))
+	time.Sleep(min(r.Limits.Rate.Every, maxWait)) // Slack hides what comes faster
+
+	if err := r.Notifier.Notify(ctx, recovery); err != nil {
+		return "", fmt.Errorf("%s: accepted a test alert, but not its recovery: %w", r.Name, err)
+	}
+
+	return fmt.Sprintf("%s: accepted a test alert in %s, and its recovery", r.Name, took), nil
 }
 
 // wants says which alerts a receiver gets, by the attributes of its URLs, to follow what it is; empty if it gets all.
@@ -556,27 +571,6 @@ func wants(filters notify.Filters) string {
 	}
 
 	return "; gets alerts of " + strings.Join(any, ", or ")
-}
-
-// sendTest sends a receiver a test alert, and its recovery.
-func (k *checkup) sendTest(ctx context.Context, r receivers.Receiver) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
-	defer cancel()
-
-	start := time.Now()
-	alert, recovery := k.testMessages()
-	if err := r.Notifier.Notify(ctx, alert); err != nil {
-		return "", status.ReceiverFailed(r.Name, err)
-	}
-
-	took := milliseconds(time.Since(start))
-	time.Sleep(min(r.Limits.Rate.Every, maxWait)) // Slack hides what comes faster
-
-	if err := r.Notifier.Notify(ctx, recovery); err != nil {
-		return "", fmt.Errorf("%s: accepted a test alert, but not its recovery: %w", r.Name, err)
-	}
-
-	return fmt.Sprintf("%s: accepted a test alert in %s, and its recovery", r.Name, took), nil
 }
 
 // maxWait is how long a test's recovery waits at most for the rate of its receiver.

@@ -45,11 +45,9 @@ func (m *Metrics) Clock(name string, ahead func() (time.Duration, bool)) {
 			skew = -ahead.Seconds()
 		}
 
-		to.gauge(
-			"store_clock_skew_seconds",
+		to.gauge("store_clock_skew_seconds",
 			"This machine's clock minus the store's, at the last response, also at one that refuses; NaN before there is one. "+
 				"Azure reports whole seconds, so up to 1 is normal.",
-			skew, "store", name,
-		)
+			skew, "store", name)
 	}))
 }
