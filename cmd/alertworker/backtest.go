@@ -78,13 +78,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		err = b.takeHub(ctx, c, run)
 	}
 
-	if run.Readings == 0 && err == nil && ctx.Err() == nil {
-		err = fmt.Errorf(
-			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
-			humanize.Span(b.history.since),
-		)
-	}
-	if run.Readings == 0 {
+	if run.Readings == 0 { // it failed, or was stopped
 		return err
 	}
 
@@ -149,7 +143,15 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 	}
 	defer history.Close()
 
-	return run.Take(ctx, withProgress(history))
+	err = run.Take(ctx, withProgress(history))
+	if err == nil && run.Readings == 0 && ctx.Err() == nil {
+		err = fmt.Errorf(
+			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
+			humanize.Span(b.history.since),
+		)
+	}
+
+	return err
 }
 
 // set reads --set.

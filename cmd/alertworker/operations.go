@@ -99,12 +99,11 @@ func watched(next records.Store, calls *status.Dependency) records.Store {
 				kind = status.Write
 			}
 
-			ctx, ended := calls.Call(ctx, kind)
-			err := call(ctx)
+			err := call(calls.Tries(ctx, kind))
 			if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
-				ended(status.Read, nil) // an answer, and nothing was written
+				calls.Called(status.Read, nil) // an answer, and nothing was written
 			} else {
-				ended(kind, err)
+				calls.Called(kind, err)
 			}
 
 			return err

@@ -141,23 +141,22 @@ func (a *Admin) Run(ctx context.Context) {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	serve := a.serveDevice
+	isDevice := strings.HasPrefix(path, "/devices")
+	isSilence := path == "/silences" || strings.HasPrefix(path, "/silences/")
 	switch {
-	case strings.HasPrefix(path, "/devices"):
-	case path == "/silences", strings.HasPrefix(path, "/silences/"):
-		serve = a.serveSilences
-	default:
+	case !isDevice && !isSilence:
 		a.serveState(w, r)
-		return
-	}
 
-	if a.starting {
+	case a.starting:
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
 		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
-		return
-	}
 
-	serve(w, r)
+	case isDevice:
+		a.serveDevice(w, r)
+
+	default:
+		a.serveSilences(w, r)
+	}
 }
 
 // serveState serves what anybody may read.

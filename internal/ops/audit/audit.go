@@ -127,7 +127,7 @@ func Compare(
 		}
 
 		reading.Go(func() error {
-			proof, err := s.prove(ctx, key, n, known)
+			kind, err := s.account(ctx, key, n, known)
 			if err != nil {
 				return err
 			}
@@ -137,7 +137,6 @@ func Compare(
 
 			done++
 			progress(float64(done) / float64(len(expected)))
-			kind := s.kind(key, n, proof, known)
 			r.Counts[kind]++
 			if kind == Missing {
 				r.Missing = append(r.Missing, Notice{
@@ -218,10 +217,10 @@ func (n Latest) alarm() alarmKey {
 	return alarmKey{sensor.ID{Device: n.Device, Name: n.Sensor}, n.Rule, n.Level}
 }
 
-// prove asks the gate of a notice what proves that it was sent. The reading that opened its alarm is that in the ledger, if
-// that has the alarm, because it may have opened before what the hub holds. When a silence was found differs from replica to
-// replica.
-func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throttle.Proof, error) {
+// account returns how a notice is accounted for: by what its gate proves, and else by what else is known. The reading that
+// opened its alarm is that in the ledger, if that has the alarm, because it may have opened before what the hub holds. When
+// a silence was found differs from replica to replica.
+func (s Stores) account(ctx context.Context, key Key, n Latest, all alarms) (kind string, err error) {
 	gate := s.Gates[Key{
 		Receiver: key.Receiver,
 		Rule:     key.Rule,
@@ -229,17 +228,39 @@ func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throt
 		Shared:   key.Shared,
 	}]
 
+	proof := throttle.Unproven
 	if n.Incident != "" {
-		return proveIncident(ctx, gate, key.Of, n.Recovery)
+		proof, err = proveIncident(ctx, gate, key.Of, n.Recovery)
+	} else {
+		r, a := n.Request, all.open[n.alarm()]
+		r.At = time.Time{}
+		if a.Log == r.Log && a.Sequence < r.OpenedBy {
+			r.OpenedBy, r.OpenedByElement = a.Sequence, a.Element
+		}
+
+		proof, err = gate.Prove(ctx, r)
 	}
 
-	r, a := n.Request, all.open[n.alarm()]
-	r.At = time.Time{}
-	if a.Log == r.Log && a.Sequence < r.OpenedBy {
-		r.OpenedBy, r.OpenedByElement = a.Sequence, a.Element
+	at, settled := s.Checkpoints[n.Partition]
+
+	switch {
+	case err != nil:
+		return "", err
+	case !s.Letters[key].Before(n.Enqueued): // which the throttle store may note, too
+		return DeadLetter, nil
+	case proof == throttle.Proven:
+		return Recorded, nil
+	case n.Recovery && (all.due[n.alarm()] || all.ends[alarmKey{key.Of, n.Rule, n.Level}]):
+		return Due, nil
+	case proof == throttle.Sends:
+		return Sending, nil
+	case settled && at.Sequence < n.Sequence:
+		return Unsettled, nil
+	case n.Alerted.Before(s.InForce[key.Rule]):
+		return Before, nil
 	}
 
-	return gate.Prove(ctx, r)
+	return Missing, nil
 }
 
 // proveIncident asks a gate what proves that the latest alert about an incident of what devices share was sent, or its end.
@@ -256,28 +277,6 @@ func proveIncident(ctx context.Context, gate *throttle.Gate, of sensor.ID, end b
 	}
 
 	return throttle.Unproven, nil
-}
-
-// kind returns how a notice is accounted for, given the gate's proof.
-func (s Stores) kind(key Key, n Latest, proof throttle.Proof, all alarms) string {
-	at, settled := s.Checkpoints[n.Partition]
-
-	switch {
-	case !s.Letters[key].Before(n.Enqueued): // which the throttle store may note, too
-		return DeadLetter
-	case proof == throttle.Proven:
-		return Recorded
-	case n.Recovery && (all.due[n.alarm()] || all.ends[alarmKey{key.Of, n.Rule, n.Level}]):
-		return Due
-	case proof == throttle.Sends:
-		return Sending
-	case settled && at.Sequence < n.Sequence:
-		return Unsettled
-	case n.Alerted.Before(s.InForce[key.Rule]):
-		return Before
-	}
-
-	return Missing
 }
 
 // limits are what an audit does not prove.

@@ -56,13 +56,12 @@ type Incidents interface {
 
 // receiver returns which of rs has this id, or else this name.
 func receiver(rs []receivers.Receiver, name string) (int, error) {
-	for _, is := range []func(receivers.Receiver) bool{
-		func(to receivers.Receiver) bool { return to.ID == name },
-		func(to receivers.Receiver) bool { return to.Name == name },
-	} {
-		if i := slices.IndexFunc(rs, is); i >= 0 {
-			return i, nil
-		}
+	i := slices.IndexFunc(rs, func(to receivers.Receiver) bool { return to.ID == name })
+	if i < 0 {
+		i = slices.IndexFunc(rs, func(to receivers.Receiver) bool { return to.Name == name })
+	}
+	if i >= 0 {
+		return i, nil
 	}
 
 	var names []string

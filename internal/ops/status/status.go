@@ -102,20 +102,18 @@ func (d *Dependency) Called(kind Kind, err error) {
 	o.counts = o.counts || o.failures > o.successes && o.last.Sub(o.since) >= settle
 }
 
-// Call returns ctx for a call of this kind, and what takes the call's result when it has ended: as
-// [Dependency.Called]. A try that fails and is repeated counts at once: the call may take long.
-func (d *Dependency) Call(ctx context.Context, kind Kind) (context.Context, func(Kind, error)) {
-	return lease.OnFailedTry(ctx, func(err error) { d.Called(kind, err) }), d.Called
+// Tries returns ctx for a call of this kind, whose result is then told to [Dependency.Called]. A try that fails and is
+// repeated counts at once: the call may take long.
+func (d *Dependency) Tries(ctx context.Context, kind Kind) context.Context {
+	return lease.OnFailedTry(ctx, func(err error) { d.Called(kind, err) })
 }
 
 // Store is a [observe.Observer] that records the calls of a store. A lease that was granted shows that all works.
 // To release one that is not current is no write.
 func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
-	ctx, ended := d.Call(ctx, needs[op])
-
-	return ctx, func(c observe.Call) {
+	return d.Tries(ctx, needs[op]), func(c observe.Call) {
 		if c.Outcome == observe.OutcomeError {
-			ended(needs[op], c.Err)
+			d.Called(needs[op], c.Err)
 			return
 		}
 
@@ -124,7 +122,7 @@ func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.C
 			shown = shows[op]
 		}
 
-		ended(shown, nil)
+		d.Called(shown, nil)
 		if shown == Write {
 			d.Called(Renew, nil)
 			d.Called(Read, nil)
