@@ -69,13 +69,14 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 		of := w.roster.Name(device)
 		h := w.roster.Heard(device, rule)
 		since, deadline := w.roster.Silence(rule, h)
+		place, open := w.open[key{rule, of}]
 		switch {
 		case h.Time == 0 || l.proven >= w.forgetAt(rule, h): // it has sent nothing, or is forgotten
 		case max(l.proven, now.UnixMilli()) < deadline: // what is proven may be ahead of our clock
-		case w.isOpen(key{rule, of}):
+		case open && place.Time >= since.Time:
 		case l.proven < deadline:
 			unproven = unproven || now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
-		case w.alarms.Muted(rule, of, w.roster.Shared(device, rule), l.proven):
+		case !open && w.alarms.Muted(rule, of, w.roster.Shared(device, rule), l.proven):
 			// It was allowed to be silent, as if it had said so, and is not forgotten.
 			w.roster.Excuse(device, rule, l.proven)
 			w.changed = w.changed || now.Sub(w.written) >= keepExcuses

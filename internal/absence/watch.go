@@ -86,7 +86,7 @@ type Alarms interface {
 	// Muted reports whether the silence of a device or sensor is muted at a time, in Unix ms. shared is that of a Silence.
 	Muted(rule int, of sensor.ID, shared string, at int64) bool
 	// FellSilent says that a device or sensor has fallen silent. It returns whether that has an alarm now; if not, it is called
-	// again.
+	// again. If it had one, the rule's floor has risen since, and what is known now replaces what nobody was told of yet.
 	FellSilent(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.
 	Heard(rule int, of sensor.ID, before, at telemetry.Position)
@@ -581,11 +581,12 @@ func Freshness(limit time.Duration) time.Duration {
 	return min(max(limit/4, 30*time.Second), maxFresh)
 }
 
-// Proven reports whether it is certain that nothing came until the deadline of a silence, in Unix ms.
-func (w *Watch) Proven(limit time.Duration, deadline int64) bool {
+// Proven reports whether it is certain that nothing came until the deadline of a silence by a rule, in Unix ms, and nothing of
+// the device since. It is not if the rule's floor is behind the deadline: see FellSilent.
+func (w *Watch) Proven(rule string, limit time.Duration, deadline int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.provenUntil(time.Now(), Freshness(limit)) >= deadline
+	return w.roster.FloorOf(rule) <= deadline && w.provenUntil(time.Now(), Freshness(limit)) >= deadline
 }
 
 // provenUntil returns the time, in Unix ms, up to which every event that the hub has taken, or will take, was

@@ -207,6 +207,8 @@ func (q *queue) begin(d *delivery, before Place) {
 	switch {
 	case d.notice == nil:
 		q.box.held.Add(&d.held, before, d.head.Enqueued)
+	case d.notice.Anew != nil:
+		d.since = d.notice.Anew.Deadline
 	//planted:removed-recovery-old case d.notice.Silent()
 	case d.notice.RaisedAt > 0:
 		d.since = d.notice.RaisedAt

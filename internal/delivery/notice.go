@@ -168,6 +168,9 @@ type Notice struct {
 
 	// of a silence: when the hub took the last event that counts; earlier than Since if events may be missing after it
 	Heard int64
+	// of a silence, if events may have been missed since its alarm opened: what is known now, which messages say, and by which it
+	// is given up. Its id and windows go by the reading all the same
+	Anew *Silence
 
 	Forgotten bool   // of a recovery: nothing is expected of the device any more
 	Excluded  string // of a recovery, unless it is empty: why the rule does not look at the device any more
@@ -180,6 +183,9 @@ type Notice struct {
 	left      atomic.Uint32 // receivers that have not settled it, a bit for each
 	withdrawn bool          // it is not due any more; guarded by Outbox.mu
 }
+
+// A Silence is when nothing came of a device: from Since until its deadline, in Unix µs.
+type Silence struct{ Since, Deadline int64 }
 
 // An Incident is what a Notice says of one: that it runs, or that it is over.
 type Incident struct {
@@ -486,6 +492,9 @@ func (d *delivery) compose(g throttle.Grant) notify.Alert {
 		a.Silent = time.Duration(head.Limit * float64(time.Second))
 		a.Threshold = 0
 		a.LastHeard = fromMicros0(d.notice.Heard)
+		if anew := d.notice.Anew; anew != nil {
+			a.Since, a.Enqueued = fromMicros(anew.Since), fromMicros(anew.Deadline)
+		}
 	}
 
 	if len(d.subject.Topic.Words) > 0 {

@@ -118,8 +118,14 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 		return s.register.unheard.HubIsCutOff(limit)
 	}
 
+	rule, deadline := key.Topic.Message.Rule, n.Reading.Enqueued
+	if n.Anew != nil {
+		deadline = n.Anew.Deadline
+	}
+
+	//planted:missed-is-silent rule = ""
 	//planted:silence-not-proven return true
-	return s.register.unheard.Proven(limit, n.Reading.Enqueued/1000)
+	return s.register.unheard.Proven(rule, limit, deadline/1000)
 }
 
 // compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.

@@ -303,9 +303,9 @@ func (r *reader) text() string {
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
 // column, or with that of a rule that hears the same, unless it was about other devices: which ones it is about, only
-// their next events say. If it expects more than it did, who was expected still is. If nobody has heard for that
-// lately, or something else was heard, devices count as heard now, and what a rule that hears the same has heard
-// meanwhile counts. Columns of other rules are kept for a while: see KeepIdle.
+// their next events say. If it expects more than it did, who was expected still is. While it was missing, what a rule
+// that hears the same has heard counts. If nobody has heard for that lately, or something else was heard, devices count
+// as heard now. Columns of other rules are kept for a while: see KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position
@@ -321,6 +321,11 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 			was := r.columns[from[i]]
 			c.Floor = was.Floor
 			c.Gap = was.Gap
+			if other := r.active(was); was.Idle != 0 && other >= 0 { // it has heard the same meanwhile
+				was = r.columns[other]
+				c.Floor = later(c.Floor, was.Floor)
+				c.Gap = later(c.Gap, was.Gap)
+			}
 			isHeard = was.Idle == 0 && was.Hears == c.Hears
 		}
 
@@ -350,7 +355,7 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 		}
 
 		if other := r.active(to.columns[column]); other >= 0 {
-			to.hearAll(column, r, other) // it has heard the same meanwhile
+			to.hearAll(column, r, other)
 		}
 	}
 

@@ -277,6 +277,14 @@ func (r *Roster) Restart(column int, at Place) {
 	c.Floor = later(c.Floor, at)
 }
 
+// FloorOf returns the time of the floor of a rule's column, in Unix ms; 0 if there is none.
+func (r *Roster) FloorOf(rule string) int64 {
+	if column := r.Column(rule); column >= 0 {
+		return r.columns[column].Floor.Time
+	}
+	return 0
+}
+
 // Floor returns the latest floor's time, in Unix ms.
 func (r *Roster) Floor() (at int64) {
 	for i := range r.columns {

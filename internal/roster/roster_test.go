@@ -223,7 +223,7 @@ func TestColumnsOfOtherRules(t *testing.T) {
 		"it hears another":   {r.With(hears("humidity", "dead"), now), "dead", anew},
 		"it is about others": {r.With(only("frozen", "dead"), now), "dead", roster.Place{}},
 		"the same others":    {r.With(append(only("frozen", "other"), only("frozen", "dead")...), now), "dead", roster.Place{}},
-		"missing for a time, and another heard the same": {missed, "dead", roster.Place{Sequence: 9, Time: now}},
+		"missing for a time, and another heard the same": {missed, "dead", roster.Place{Sequence: 8, Time: 140}},
 		"missing for a time":                             {r.With(other, 50).With(hears("temp", "dead"), now), "dead", anew},
 		"kept by two":                                    {r.With(other, 50).With(columns("another"), 60).With(hears("temp", "dead"), now), "dead", anew},
 		"missing for too long":                           {r.With(other, 50).With(other, 51+roster.KeepIdle.Milliseconds()).With(hears("temp", "dead"), now), "dead", roster.Place{}},
