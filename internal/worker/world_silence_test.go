@@ -205,16 +205,25 @@ const (
 	maybe = "maybe"
 )
 
-// isExpected says whether a rule expects to hear from a device in a partition at a time, by what that has said of itself.
+// isExpected says whether a rule expects to hear from a device in a partition at a time, by what that has said of itself. What
+// it said before people removed it, or before it was silent for so long that it was forgotten, is not known any more.
 func (w *world) isExpected(log *hubLog, r *rules.Rule, device string, at time.Time) string {
 	if len(r.Only) == 0 {
 		return yes
 	}
+	next := at
 	for i := len(log.readings) - 1; i >= 0; i-- {
-		m := log.readings[i]
-		if m.device != device || log.events[i].Enqueued.After(at) || !counts(r, m) {
+		m, e := log.readings[i], log.events[i]
+		if m.device != device || e.Enqueued.After(at) || !counts(r, m) {
 			continue
 		}
+		removed := slices.ContainsFunc(w.operations, func(o operation) bool {
+			return o.what == forget && o.device == device && !o.at.Before(e.Enqueued) && !o.at.After(next)
+		})
+		if removed || next.Sub(e.Enqueued) > r.Forget {
+			return maybe
+		}
+		next = e.Enqueued
 		switch {
 		case m.fate == expired || m.fate == superseded || !w.isHeard(log, i, r):
 			return maybe
