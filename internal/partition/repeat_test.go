@@ -174,3 +174,35 @@ func repeatAfterAnotherHub(t *testing.T, first int64, want string) {
 		}
 	})
 }
+
+// An operator removes a device while another receiver is down, and its partition changes owners before that is saved: the
+// alarm goes on. Who has got its recovery is told of it again, although the rule repeats nothing.
+func TestRecoveredAlarmThatGoesOnIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r, down := newPartition("0"), &receiver{}, &receiver{answer: failing(errBusy)}
+		configure := func() *setup {
+			return with(t, func(r *rules.Rule) { r.Repeat = rules.Never }, r, down)
+		}
+		s := configure()
+		s.start(p)
+		p.publish("oven", hot)
+		pass(2 * window)
+		ctx, cancel := context.WithTimeout(t.Context(), window)
+		defer cancel()
+		if known, err := s.forget(ctx, "oven"); !known || err == nil {
+			t.Errorf("known %v, %v: an alert waits", known, err)
+		}
+		s.end()
+		next := configure()
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		pass(window)
+		p.publish("oven", hot)
+		pass(window)
+		next.end()
+		if got, want := r.notified("oven"), "alert 1, recovery 1, alert 2"; got != want {
+			t.Errorf("notified of %s, want %s", got, want)
+		}
+	})
+}

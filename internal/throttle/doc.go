@@ -45,7 +45,7 @@
 //   - R5, an alert covers its alarm for [Request.Repeat]. The record keeps the latest reading whose
 //     alert was taken, and when it was claimed. Readings of an alarm that a reading up to that one has
 //     opened are covered for so long. An alert under the id of an earlier one counts for nothing here:
-//     the receiver may have dropped it.
+//     the receiver may have dropped it. Nor does one whose recovery may have been taken, although the alarm goes on.
 //
 // Readings are in the order of their numbers in one log, a partition of one generation of a hub.
 // The record names the log with each reading that it remembers. Between two logs nobody knows the order: no reading of one

@@ -192,9 +192,12 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 		d.Quiet = n.quietUntil(record)
 		d.through = n.Through
 		d.recovered = n.Recovered
-		d.sent = n.Sent
-		//planted:claimed-is-sent if r.Repeat > 0 && n.About != n.Sent { d.sent = n.About }
-		d.sentAt = time.UnixMilli(n.SentAt)
+		//planted:recovered-alarm-is-told if true
+		if n.RecoveryID == "" && !n.Sent.upTo(n.Recovered) { // else the receiver may have got its recovery since
+			d.sent = n.Sent
+			//planted:claimed-is-sent if r.Repeat > 0 && n.About != n.Sent { d.sent = n.About }
+			d.sentAt = time.UnixMilli(n.SentAt)
+		}
 
 		done = Throttled
 		//planted:replays-sent if !record.Now.Before(d.Quiet) && d.Covers(r) { skip }

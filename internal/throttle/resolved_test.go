@@ -558,3 +558,30 @@ func TestUnneededWritesNothing(t *testing.T) {
 		}
 	})
 }
+
+// The recovery of an alarm was sent, or may have been, and yet the alarm goes on, because nothing else of its end was kept:
+// its next reading alerts, however seldom it is sent again.
+func TestRecoveredAlarmIsCoveredNoLonger(t *testing.T) {
+	for answer, is := range map[throttle.Answer]throttle.Outcome{
+		throttle.Taken: throttle.Sent, throttle.Unknown: throttle.Sent, throttle.NotTaken: throttle.Throttled,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(memlease.New())
+			of := func(sequence int64) throttle.Request {
+				r := reading(sequence, fmt.Sprint(sequence))
+				r.Repeat, r.OpenedBy = 100*window, 1
+				return r
+			}
+			r, _ := do(t, g, of(1), throttle.Taken)
+			want(t, r, throttle.Sent)
+			time.Sleep(2 * window)
+			do(t, g, cleared(1, "1"), answer)
+			time.Sleep(2 * window)
+			r, _ = do(t, g, of(2), throttle.Taken)
+			want(t, r, is)
+			if is == throttle.Sent && r.NextReminder(of(3)).Before(time.Now().Add(99*window)) {
+				t.Errorf("the next reminder is due at %v", r.NextReminder(of(3)))
+			}
+		})
+	}
+}
