@@ -80,14 +80,13 @@ const (
 // up, to everybody: see outage. What is attempted next follows from the breakers and from the pace. Times are by the
 // dispatcher's clock.
 type shortfall struct {
-	asking  int           // messages under way
-	inVain  bool          // a message is under way, or was not accepted
-	since   time.Duration // if inVain: the beginning of the first of these
-	waits   bool          // something waits for the receiver and nothing else, as of looked
-	looked  time.Duration // when look was called last
-	due     time.Duration // for how long, in all, something waited so while inVain
-	last    *notify.Error // the last answer, nil if there was none
-	refuses bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
+	asking int           // messages under way
+	inVain bool          // a message is under way, or was not accepted
+	since  time.Duration // if inVain: the beginning of the first of these
+	waits  bool          // something waits for the receiver and nothing else, as of looked
+	looked time.Duration // when look was called last
+	due    time.Duration // for how long, in all, something waited so while inVain
+	last   *notify.Error // the last answer, nil if there was none
 
 	failures   streak   // but refusals by number
 	rejections streak   // of notices, for good
@@ -117,7 +116,7 @@ func (r *receiver) outage() (o outage, down bool) {
 	//planted:one-failure-is-down case s.failures.n > 0
 	case fails:
 		return outage{FaultOf(last), s.failures.since, last}, true
-	case s.refuses, unsent:
+	case r.pace.Stuck(), unsent:
 		return outage{FaultOf(last), s.since, last}, true
 	}
 

@@ -292,9 +292,10 @@ func (o *Outbox) Withdraw(key Key, n *Notice) {
 func (o *Outbox) Ask() {
 	for _, q := range o.queues {
 		q.to.mu.Lock()
-		waiting := slices.DeleteFunc(slices.Clone(q.lines[pausing].all), func(d *delivery) bool { return d.wait != WaitOwner })
-		for _, d := range waiting {
-			d.move(ready, WaitTurn, 0)
+		for _, d := range slices.Clone(q.lines[pausing].all) {
+			if d.wait == WaitOwner {
+				d.move(ready, WaitTurn, 0)
+			}
 		}
 		q.to.dispatch()
 		q.to.mu.Unlock()

@@ -96,9 +96,9 @@ func (r *receiver) dispatch() {
 	r.setTimer(now)
 }
 
-// look has the shortfall know whether a delivery waits for the receiver, and not for the store, and whether the receiver
-// is stuck. Nothing is due for a moment when one alert is given up before the next: that is no sign that the receiver is
-// up, so the times in which something was due add up until it accepts something.
+// look has the shortfall know whether a delivery waits for the receiver, and not for the store. Nothing is due for a moment
+// when one alert is given up before the next: that is no sign that the receiver is up, so the times in which something was
+// due add up until it accepts something.
 func (r *receiver) look(now time.Duration) {
 	s := &r.shortfall
 	if s.waits && s.inVain {
@@ -107,7 +107,7 @@ func (r *receiver) look(now time.Duration) {
 
 	wants := r.first(ready) != nil || r.first(awaitsReceiver) != nil
 	s.waits = !r.store.probed() && (r.trying > 0 || wants)
-	s.looked, s.refuses = now, r.pace.Stuck()
+	s.looked = now
 }
 
 // startLetter starts an attempt about the next dead letter, if one is due and one more may be written.
@@ -182,7 +182,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.trying += m.left
 	r.probing = r.probing || probe
 	r.pace.Begin(now)
-	r.turn.taken, r.turn.waits, r.turn.used = false, false, now
+	r.turn.until, r.turn.waits, r.turn.used = 0, false, now
 	go m.deliver()
 
 	return true
@@ -326,8 +326,7 @@ const (
 // guarded by receiver.mu.
 type turn struct {
 	asking bool
-	taken  bool
-	at     time.Duration // if it is taken: when
+	until  time.Duration // it is ours
 	next   time.Duration // when it may be asked for again
 	waits  bool          // a message waits for it
 	since  time.Duration // if so: since when
@@ -340,7 +339,7 @@ type turn struct {
 func (r *receiver) hasTurn(q *queue, now time.Duration) bool {
 	t := &r.turn
 	switch {
-	case r.to.Turns == nil, r.full(), r.probed(), t.taken && now-t.at < turnLasts, t.waits && now-t.since >= pace.Farthest:
+	case r.to.Turns == nil, r.full(), r.probed(), now < t.until, t.waits && now-t.since >= pace.Farthest:
 		return true
 	case !t.waits:
 		t.waits, t.since = true, now
@@ -350,7 +349,7 @@ func (r *receiver) hasTurn(q *queue, now time.Duration) bool {
 		return false
 	}
 
-	t.asking, t.taken = true, false
+	t.asking = true
 	q.box.work.Go(func() { r.askTurn(q) })
 
 	return false
@@ -378,13 +377,13 @@ func (r *receiver) askTurn(q *queue) {
 
 	if wait > 0 { // whoever has not sent for longer goes first
 		wait += pauses / yieldsPart
+	} else {
+		t.until = now + turnLasts
 	}
 
 	t.next = now + wait
 	if t.waits {
 		t.next = min(t.next, t.since+pace.Farthest)
 	}
-	t.taken = wait == 0
-	t.at = now
 	r.dispatch()
 }

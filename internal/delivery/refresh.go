@@ -176,21 +176,22 @@ func (d *delivery) lastTaken(ctx context.Context) (notify.Alert, bool) {
 func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error) {
 	for {
 		r.mu.Lock()
-		now, isFree := r.dispatcher.now(), false
-		if o, down := r.outage(); down || r.probed() {
-			err = cmp.Or(o.last, errDown)
-		} else if r.messages < r.pace.Places(r.places) && r.pace.Next() <= now && r.next(now) == nil {
-			isFree = true
+		now := r.dispatcher.now()
+		o, down := r.outage()
+		down = down || r.probed()
+		isFree := !down && r.messages < r.pace.Places(r.places) && r.pace.Next() <= now && r.next(now) == nil
+		if isFree {
 			r.messages++
 			r.pace.Begin(now)
 		}
 		r.mu.Unlock()
 
-		if isFree || err != nil {
-			return now, err
-		}
-
-		if !backoff.Sleep(ctx, time.Second) {
+		switch {
+		case down:
+			return 0, cmp.Or(o.last, errDown)
+		case isFree:
+			return now, nil
+		case !backoff.Sleep(ctx, time.Second):
 			return 0, context.Cause(ctx)
 		}
 	}
