@@ -272,7 +272,7 @@ func (r *receiver) answered(m *message, err error) {
 			switch d.failedAt {
 			case 0:
 				suspect = true
-			case r.answers + 1:
+			case r.answers:
 			default: // again, and the receiver has answered about others since: the fault may be its own
 				//planted:failure-takes-others skip
 				d.sendAlone = true // the others in its message do not fail with it again
@@ -280,7 +280,7 @@ func (r *receiver) answered(m *message, err error) {
 					d.ownFailures++
 				}
 			}
-			d.failedAt = r.answers + 1
+			d.failedAt = r.answers
 		}
 		r.breaker.failed(now, suspect, m.claimed[0].probe)
 	}

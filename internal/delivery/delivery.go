@@ -64,7 +64,7 @@ type delivery struct {
 	// for
 	since       int64
 	number      int64       // given once it waits for its turn: see receiver.next; 0: none
-	failedAt    uint32      // value of receiver.answers at the last failure, and 1; 0 if there was none
+	failedAt    uint32      // value of receiver.answers at the last failure; 0 if there was none
 	attempts    uint16      // that failed
 	ownFailures uint8       // failures after the receiver had answered about others, which may be the message's own fault
 	unanswered  bool        // the store did not answer the last time

@@ -209,9 +209,8 @@ func (n *Notice) Settle(receiver int) (all bool) {
 // Settled reports whether every receiver has settled n.
 func (n *Notice) Settled() bool { return n.left.Load() == 0 }
 
-// A Letter is a dead letter that is sent again.
+// A Letter is a dead letter that is sent again: its topic's Message, as that was kept, under the id of the request.
 type Letter struct {
-	Alert   notify.Alert     // as it was kept; its ID is that of the request
 	Request throttle.Request // to the gate
 	// Ended is called once, when its delivery has ended: with the gate's outcome, OutcomeDeadLetter or OutcomeUnsettled,
 	// and why the last attempt failed, if it did. It must not block.
@@ -235,7 +234,7 @@ func (n *Notice) recovers() bool {
 	case n == nil:
 		return false
 	case n.Letter != nil:
-		return n.Letter.Alert.Resolved
+		return n.Letter.Request.Recovery
 	case n.Incident != nil:
 		return n.Incident.Over
 	}
@@ -426,18 +425,13 @@ func (a Account) Request(key Key, n *Notice, about *Reading) throttle.Request {
 func (d *delivery) compose(g throttle.Grant) notify.Alert {
 	q := d.q
 	a := d.subject.Topic.Message
-	letter := d.notice != nil && d.notice.Letter != nil
-	if letter {
-		a = d.notice.Letter.Alert
-	}
-
 	a.ID = g.ID
 	a.Token = g.Token
 	a.Expires = g.Expires
 	a.Sent = g.Now
 	a.Ambiguous = g.Ambiguous
-	if letter {
-		return a // as it was kept
+	if d.notice != nil && d.notice.Letter != nil {
+		return a
 	}
 
 	head := &d.head

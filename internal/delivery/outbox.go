@@ -82,6 +82,7 @@ func New(c Config) *Dispatcher {
 			index:      i,
 			places:     min(c.Concurrency, cmp.Or(to.Limits.Places, c.Concurrency)),
 			pace:       pace.New(to.Limits.Rate),
+			answers:    1,
 			turn:       turn{used: -pace.Farthest},
 		}
 		if to.Limits.Batch > 1 { // what becomes ready while a message is under way goes together

@@ -36,8 +36,8 @@ type receiver struct {
 	probing   bool // whether a probe is under way
 	breaker   breaker
 	shortfall shortfall
-	answers   uint32        // alerts taken or refused for good since the dispatcher was made
-	taken     int64         // of these, taken
+	answers   uint32        // messages that it took or refused for good, and 1
+	taken     int64         // alerts that it took
 	takenAt   time.Duration // the last of them
 	failure   error         // the last
 	turn      turn

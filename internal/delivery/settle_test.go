@@ -465,8 +465,8 @@ func TestLetterEnds(t *testing.T) {
 				var ended []string
 				var last error
 				n := &delivery.Notice{Reading: delivery.Reading{Enqueued: time.Now().UnixMicro()}, Letter: &delivery.Letter{
-					Alert: notify.Alert{Device: "hot"}, Request: throttle.Request{Device: "hot", ID: "1", Arrived: time.Now()},
-					Ended: func(outcome string, err error) { ended, last = append(ended, outcome), err },
+					Request: throttle.Request{Device: "hot", ID: "1", Arrived: time.Now()},
+					Ended:   func(outcome string, err error) { ended, last = append(ended, outcome), err },
 				}}
 				n.SetReceivers(1)
 				o.box.Give(o.key("hot"), n)

@@ -121,9 +121,9 @@ func (o owner) MayClaim(delivery.Key, *delivery.Notice) error { return o.ended()
 
 // MaySend implements delivery.Owner. Under the id of another alert, which the receiver may have got, a letter would be
 // dropped there. What a letter says of an incident must be true under the claim: its end is sent after that, if at all.
-func (o owner) MaySend(ctx context.Context, _ delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
+func (o owner) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
 	l := n.Letter
-	if g.ID != l.Request.ID && !l.Alert.Resolved { // two recoveries in a row say the same
+	if g.ID != l.Request.ID && !l.Request.Recovery { // two recoveries in a row say the same
 		return nil, errors.New(unknownFate)
 	}
 
@@ -131,7 +131,7 @@ func (o owner) MaySend(ctx context.Context, _ delivery.Key, n *delivery.Notice, 
 		return nil, err
 	}
 
-	return o.incident(ctx, l.Alert)
+	return o.incident(ctx, key.Topic.Message)
 }
 
 func (o owner) Pause() time.Duration { return 0 }
@@ -266,11 +266,16 @@ func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 
 	// Each letter is of a topic of its own, so that none joins another one: the gate decides between them, one after the
 	// other.
-	topic := &delivery.Topic{Gates: make([]delivery.Gate, len(r.Receivers)), Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
+	topic := &delivery.Topic{
+		Message:   a,
+		Gates:     make([]delivery.Gate, len(r.Receivers)),
+		Sent:      &atomic.Int64{},
+		Recovered: &atomic.Int64{},
+	}
 	topic.Gates[to] = r.gate(to, a)
 	n := &delivery.Notice{
 		Reading: delivery.Reading{Enqueued: time.Now().UnixMicro(), More: &delivery.More{Alarm: &delivery.Alarm{}}},
-		Letter:  &delivery.Letter{Alert: a, Request: r.request(a)},
+		Letter:  &delivery.Letter{Request: r.request(a)},
 	}
 	n.SetReceivers(1 << to)
 
@@ -352,7 +357,7 @@ func (r *Replay) settle(ctx context.Context, s *sending) {
 
 	switch outcome := s.outcome; {
 	case failure != nil && failure.Left != "":
-		rest := notify.DeadLetter{Alert: s.notice.Letter.Alert, Receiver: to.ID, Name: to.Name, Reason: failure.Error()}
+		rest := notify.DeadLetter{Alert: s.key.Topic.Message, Receiver: to.ID, Name: to.Name, Reason: failure.Error()}
 		rest.Alert.To = failure.Left
 		if err := r.Store.Keep(ctx, rest); err != nil {
 			r.stays("delivered to some recipients only, and sent to all again if it is replayed: "+err.Error(), l)
