@@ -287,7 +287,7 @@ type Details interface {
 // start again when the hub is recreated.
 func (a Account) id(key Key, n *Notice, r *Reading) string {
 	if n != nil && n.Incident != nil {
-		return n.Incident.id()
+		return n.Incident.About.ID // the gate makes the end's of it
 	}
 
 	endedWithRule := n.recovers() && n.RaisedAt > 0 // its rule was removed: it is about the last event read
@@ -327,19 +327,6 @@ func (a Account) id(key Key, n *Notice, r *Reading) string {
 	}
 
 	return id
-}
-
-// id returns the id of the notice. Each end has its own, because receivers remember one for long, and an incident that
-// goes on ends again.
-func (i *Incident) id() string {
-	switch {
-	case !i.Over:
-		return i.About.ID
-	case i.Overs > 1:
-		return i.About.ID + "/" + strconv.Itoa(i.Overs) + "/resolved"
-	}
-
-	return i.About.ID + "/resolved"
 }
 
 // idPart returns a sensor's name as a part of an id, which says it if it is short.

@@ -87,7 +87,8 @@
 //
 // An end is [Unneeded] if the receiver was not told of the incident, and may not have been. It waits as a recovery does.
 // Its claim leaves what was told, so that giving it back is no loss; that it may have been taken stays in the record until
-// an alert is taken.
+// an alert is taken. Its id is made of the incident's and of the time of the alert that the receiver got last, or may have:
+// no two ends have the same id unless there was no alert between them.
 //
 // # Clocks
 //

@@ -64,8 +64,8 @@ type Request struct {
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Claim.
 	Recovery bool
 	// Incident, if not empty, is the id of one that the request is about, and Device is what its members share: an alert of
-	// it, or of a Recovery its end. The ID of the alert is Incident, whatever ID says, and that of the end is ID if it begins
-	// with Incident and a slash, else Incident + "/resolved". Readings' places do not count, and an alert covers its incident for Repeat.
+	// it, or of a Recovery its end. Whatever ID says, the ID of the alert is Incident, and that of the end names the alert,
+	// too, which it ends. Readings' places do not count, and an alert covers its incident for Repeat.
 	Incident string
 }
 

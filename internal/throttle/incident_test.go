@@ -3,6 +3,9 @@ package throttle_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,11 +52,6 @@ func TestIncidents(t *testing.T) {
 		r.Repeat = rules.Never
 		return r
 	}
-	endedAgain := func(incident string) throttle.Request {
-		r := ended(incident)
-		r.ID = incident + "/2/resolved"
-		return r
-	}
 	old := func(string) throttle.Request {
 		return throttle.Request{Device: "berlin", ID: "old", Enqueued: time.Now()}
 	}
@@ -64,7 +62,7 @@ func TestIncidents(t *testing.T) {
 			told,
 			{1, about, "a", yes, throttle.Throttled, ""},
 			{1, ended, "a", yes, throttle.Busy, ""},
-			{window, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{window, ended, "a", yes, throttle.Sent, "end 1"},
 			{0, ended, "a", yes, throttle.Unneeded, ""},
 			{0, about, "b", yes, throttle.Sent, "b"},
 		},
@@ -83,20 +81,20 @@ func TestIncidents(t *testing.T) {
 			{1, about, "b", yes, throttle.Busy, ""},
 			{window, about, "b", yes, throttle.Sent, "b"},
 			{window + 1, ended, "a", yes, throttle.Unneeded, ""},
-			{0, ended, "b", yes, throttle.Sent, "b/resolved"},
+			{0, ended, "b", yes, throttle.Sent, "end 1"},
 		},
 		"the fate of an alert is not known": {
 			{0, about, "a", unknown, throttle.Failed, "a"},
 			{1, about, "b", yes, throttle.Busy, ""},
 			{0, ended, "a", yes, throttle.Busy, ""},
 			{0, about, "a", no, throttle.Failed, "a"},
-			{claimTTL + window, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{claimTTL + window, ended, "a", yes, throttle.Sent, "end 1"},
 			{0, ended, "a", yes, throttle.Unneeded, ""},
 		},
 		"one that may have been told long ago has its end": {
 			{0, about, "a", unknown, throttle.Failed, "a"},
 			{claimTTL + window, about, "a", no, throttle.Failed, "a"},
-			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{0, ended, "a", yes, throttle.Sent, "end 1"},
 		},
 		"one that was refused is not told": {
 			{0, about, "a", no, throttle.Failed, "a"},
@@ -105,43 +103,77 @@ func TestIncidents(t *testing.T) {
 		},
 		"an end of unknown fate covers nothing": {
 			told,
-			{window, ended, "a", unknown, throttle.Failed, "a/resolved"},
+			{window, ended, "a", unknown, throttle.Failed, "end 1"},
 			{0, never, "a", no, throttle.Failed, "a"},
 			{0, never, "a", yes, throttle.Sent, "a"},
 			{1, never, "a", yes, throttle.Throttled, ""},
 		},
 		"an end of unknown fate is sent again under its id": {
 			told,
-			{window, ended, "a", unknown, throttle.Failed, "a/resolved"},
-			{0, ended, "a", no, throttle.Failed, "a/resolved"},
+			{window, ended, "a", unknown, throttle.Failed, "end 1"},
+			{0, ended, "a", no, throttle.Failed, "end 1"},
 			{0, never, "a", no, throttle.Failed, "a"}, // it may have been taken still
-			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{0, ended, "a", yes, throttle.Sent, "end 1"},
 			{0, ended, "a", yes, throttle.Unneeded, ""},
 		},
 		"an end that was not sent is tried again, although only an alert of unknown fate came before": {
 			{0, about, "a", unknown, throttle.Failed, "a"},
-			{claimTTL + window, ended, "a", no, throttle.Failed, "a/resolved"},
-			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{claimTTL + window, ended, "a", no, throttle.Failed, "end 1"},
+			{0, ended, "a", yes, throttle.Sent, "end 1"},
 		},
 		"an end that was not sent ends nothing": {
 			told,
-			{window, ended, "a", no, throttle.Failed, "a/resolved"},
+			{window, ended, "a", no, throttle.Failed, "end 1"},
 			{0, never, "a", yes, throttle.Throttled, ""},
-			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{0, ended, "a", yes, throttle.Sent, "end 1"},
 		},
 		"an incident that goes on ends under another id": {
 			told,
-			{window, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{window, ended, "a", yes, throttle.Sent, "end 1"},
 			{0, about, "a", yes, throttle.Sent, "a"},
-			{window, endedAgain, "a", unknown, throttle.Failed, "a/2/resolved"},
-			{0, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
+			{window, ended, "a", unknown, throttle.Failed, "end 2"},
+			{0, ended, "a", yes, throttle.Sent, "end 2"},
 		},
 		"unless the fate of its last end is unknown, and no alert came since": {
 			told,
-			{window, ended, "a", unknown, throttle.Failed, "a/resolved"},
-			{0, endedAgain, "a", unknown, throttle.Failed, "a/resolved"},
+			{window, ended, "a", unknown, throttle.Failed, "end 1"},
+			{0, ended, "a", unknown, throttle.Failed, "end 1"},
 			{0, never, "a", unknown, throttle.Failed, "a"},
-			{claimTTL + window, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
+			{claimTTL + window, ended, "a", yes, throttle.Sent, "end 2"},
+		},
+		"who does not know yet that it went on claims the end of now": {
+			told,
+			{window, ended, "a", yes, throttle.Sent, "end 1"},
+			{0, about, "a", yes, throttle.Sent, "a"},
+			{window, ended, "a", unknown, throttle.Failed, "end 2"},
+			{0, ended, "a", yes, throttle.Sent, "end 2"},
+		},
+		"the end after an alert of unknown fate keeps its id": {
+			{0, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, ended, "a", unknown, throttle.Failed, "end 1"},
+			{0, ended, "a", unknown, throttle.Failed, "end 1"},
+			{0, about, "a", no, throttle.Failed, "a"},
+			{0, ended, "a", unknown, throttle.Failed, "end 1"},
+			{0, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, ended, "a", unknown, throttle.Failed, "end 2"},
+			{0, ended, "a", yes, throttle.Sent, "end 2"},
+		},
+		"also after one that was tried again later": {
+			{0, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, ended, "a", unknown, throttle.Failed, "end 1"},
+			{0, ended, "a", yes, throttle.Sent, "end 1"},
+		},
+		"dead letters of an alert and its end, whose fates are not known, are sent again": {
+			{0, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, ended, "a", unknown, throttle.Failed, "end 1"},
+			{24 * time.Hour, about, "a", yes, throttle.Sent, "a"},
+			{window, ended, "a", yes, throttle.Sent, "end 2"},
+		},
+		"and so is that of the end alone": {
+			{0, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, ended, "a", unknown, throttle.Failed, "end 1"},
+			{24 * time.Hour, ended, "a", yes, throttle.Sent, "end 1"},
 		},
 		"an end needs an alert": {
 			{0, ended, "a", yes, throttle.Unneeded, ""},
@@ -160,13 +192,14 @@ func TestIncidents(t *testing.T) {
 		"a rule without an end finds the window of an incident": {
 			told,
 			{1, old, "", yes, throttle.Throttled, ""},
-			{window, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{window, ended, "a", yes, throttle.Sent, "end 1"},
 			{0, old, "", yes, throttle.Sent, "old"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memlease.New()
+				var ends []string // by the order in which they were sent first
 				for i, s := range steps {
 					time.Sleep(s.after)
 					r := s.ask(s.about)
@@ -174,6 +207,12 @@ func TestIncidents(t *testing.T) {
 					id := ""
 					if grant != nil {
 						id = grant.ID
+					}
+					if strings.HasPrefix(id, s.about+"/") && strings.HasSuffix(id, "/resolved") {
+						if !slices.Contains(ends, id) {
+							ends = append(ends, id)
+						}
+						id = fmt.Sprint("end ", slices.Index(ends, id)+1)
 					}
 					if result.Outcome != s.want || id != s.id {
 						t.Fatalf("step %d, %+v: %v, sent %q; want %v, %q", i, r, result.Outcome, id, s.want, s.id)
@@ -298,7 +337,7 @@ func TestInspectIncident(t *testing.T) {
 		if _, grant := do(t, g, ended("a"), throttle.Unknown); !grant.Ambiguous {
 			t.Error("an end that may have been taken is sent again, and not said to be")
 		}
-		if s := look(); s.Incident != "a" || !s.Notified || !s.Recovery || s.AlertID != "a/resolved" || !s.Unresolved {
+		if s := look(); s.Incident != "a" || !s.Notified || !s.Recovery || s.AlertID != fmt.Sprintf("a/%d/resolved", told.UnixMilli()) || !s.Unresolved {
 			t.Errorf("its end may have been taken: %+v", s)
 		}
 
@@ -325,13 +364,14 @@ func TestProveIncident(t *testing.T) {
 				t.Errorf("%+v: %v, %v, want %v", r, got, err, want)
 			}
 		}
+		told := time.Now()
 		do(t, g, about("a"), throttle.Taken)
 		prove(about("a"), throttle.Proven)
 		prove(about("b"), throttle.Unproven) // the window is that of another one
 		prove(ended("a"), throttle.Unproven)
 		prove(ended("b"), throttle.Proven)
 		time.Sleep(window)
-		if r, id, err := g.Predict(t.Context(), ended("a")); r.Outcome != throttle.Sent || id != "a/resolved" || err != nil {
+		if r, id, err := g.Predict(t.Context(), ended("a")); r.Outcome != throttle.Sent || id != fmt.Sprintf("a/%d/resolved", told.UnixMilli()) || err != nil {
 			t.Errorf("predicted %v of %q, %v", r.Outcome, id, err)
 		}
 		do(t, g, ended("a"), throttle.Taken)

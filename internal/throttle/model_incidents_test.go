@@ -3,6 +3,9 @@ package throttle
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +33,7 @@ const (
 	recordLate
 	windowNotRecorded
 	partitionGone
+	timedOut // and was given up
 	incidentFaultKinds
 )
 
@@ -37,6 +41,7 @@ const (
 	maxMemberEvents = 4 // of a partition
 	maxIncidents    = 6
 	maxReceivers    = 2
+	maxEndIDs       = 6
 )
 
 // incidentModel is what one search looks at. Times are in seconds.
@@ -52,6 +57,7 @@ type incidentModel struct {
 	faults    []int // which may happen
 	each      int8  // how often; 0: once
 	total     int8  // how many in all; 0: one
+	replays   bool  // dead letters may be sent again
 	plant     string
 
 	often [incidentFaultKinds]int8 // follows from faults
@@ -81,19 +87,28 @@ var (
 	partitionNames = [...]string{"0", "1"}
 )
 
-// id returns that of a message about an end: each has its own.
-func (e endOf) id() string {
-	if e == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%s/%d/resolved", incidentIDs[e.incident()], e>>3)
+// An endID is that of the message about an end: of an incident, and the time of the alert that it ends. 0 is none.
+type endID struct {
+	incident int8
+	alert    sec
 }
 
-func endFromID(id string) endOf {
-	if id == "" {
-		return 0
+func (e endID) id() string {
+	if e == (endID{}) {
+		return ""
 	}
-	return endOf(incidentFrom(id) + int8(id[3]-'0')<<3)
+	return fmt.Sprintf("%s/%d/resolved", incidentIDs[e.incident], modelMillis(e.alert))
+}
+
+func endFromID(id string) endID {
+	if id == "" {
+		return endID{}
+	}
+	at, err := strconv.ParseInt(strings.TrimSuffix(id[3:], "/resolved"), 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return endID{incidentFrom(id), modelSec(at)}
 }
 
 func incidentFrom(id string) int8 {
@@ -137,9 +152,10 @@ func (g *groupRecord) is(s incident.State) bool { return incidentStates[g.state]
 // An incidentRecord is a lease.Record with the note about incidents in it, in little room.
 type incidentRecord struct {
 	phase, id, told, mayTold int8
-	end, aside               endOf
+	end, aside               endID
 	again                    bool
-	toldAt, claimed, written sec
+	toldAt, mayToldAt        sec
+	claimed, written         sec
 	hold, token              int8
 }
 
@@ -154,6 +170,7 @@ func (m *incidentModel) note(r *incidentRecord) note {
 		Told:       incidentIDs[r.told],
 		ToldAt:     modelMillis(r.toldAt),
 		MayTold:    incidentIDs[r.mayTold],
+		MayToldAt:  modelMillis(r.mayToldAt),
 		Aside:      r.aside.id(),
 	}
 }
@@ -167,7 +184,7 @@ func (r *incidentRecord) write(n note, now sec, hold int8) {
 	}
 	r.id, r.end = incidentFrom(n.ID), endFromID(n.RecoveryID)
 	r.told, r.toldAt, r.mayTold, r.aside = incidentFrom(n.Told), modelSec(n.ToldAt), incidentFrom(n.MayTold), endFromID(n.Aside)
-	r.again = n.Again
+	r.mayToldAt, r.again = modelSec(n.MayToldAt), n.Again
 	r.written, r.hold = now, hold
 }
 
@@ -182,7 +199,8 @@ func (r *incidentRecord) held(now sec) bool { return r.phase != 0 && now < r.wri
 type incidentMessage struct {
 	about   int8 // the incident; 0: there is no message
 	over    bool
-	id      int8 // of the incident, or the endOf, whose ID it has
+	id      int8  // of the incident whose ID it has
+	end     endID // its ID, if it is over
 	token   int8
 	expires sec
 }
@@ -190,9 +208,9 @@ type incidentMessage struct {
 // An incidentReceiver does what docs/receivers.md asks of one.
 type incidentReceiver struct {
 	record          incidentRecord
-	alerts          [maxIncidents + 1]sec  // when each ID was taken last; never
-	ends            [maxIncidents + 1]int8 // those that were taken, a bit for each time that it was over: they are remembered for long
-	token           int8                   // the greatest that was taken or dropped, while it is remembered
+	alerts          [maxIncidents + 1]sec // when each ID was taken last; never
+	ends            [maxEndIDs]endID      // those that were taken: they are remembered for long
+	token           int8                  // the greatest that was taken or dropped, while it is remembered
 	tokenAt         sec
 	heard           int8 // last: 0 nothing, 1 an alert, 2 an end
 	heardOf         int8 // which incident
@@ -232,7 +250,8 @@ type memberFlight struct {
 	about          int8 // the incident
 	event          int8 // of an alert
 	end            endOf
-	id             int8
+	id             int8  // of the alert that is sent
+	endID          endID // of the end that is sent
 	token          int8
 	claimed, taken sec
 	failed         bool
@@ -395,11 +414,54 @@ func (m *incidentModel) next(s *incidentState, emit func(step, *incidentState)) 
 			})
 		}
 	}
+	for i := range int(m.receivers) {
+		m.nextOfLetters(s, i, do)
+	}
 	m.nextOfRecord(s, do)
 	for p := range s.owners {
 		for x := range s.owners[p] {
 			m.nextOf(s, p, x, do)
 		}
+	}
+}
+
+// nextOfLetters is that a dead letter of the last incident is sent again, and taken: the alert's while it runs, and the end's
+// once it does not.
+func (m *incidentModel) nextOfLetters(s *incidentState, i int, do incidentDoing) {
+	about, over := s.group.incident, !s.group.is(incident.Running)
+	letters := s.receivers[i].letters
+	if over {
+		letters = s.receivers[i].undone
+	}
+	if !m.replays || letters>>about&1 == 0 {
+		return
+	}
+	d := m.decide(s, i, m.letter(about, over))
+	if d.Outcome != Sent {
+		return
+	}
+	do("a dead letter is sent again", -1, int8(i), func(s *incidentState) {
+		c := &s.receivers[i]
+		c.unclear = true // who sends it again wants it told again
+		if over {
+			c.undone &^= 1 << about
+		} else {
+			c.letters &^= 1 << about
+		}
+		f := memberFlight{about: about, over: over, taken: s.now}
+		m.grant(s, i, d, &f)
+		m.receive(s, i, incidentMessage{about, over, f.id, f.endID, f.token, s.now + m.claim})
+		m.taken(s, i, &memberOwner{}, &f, true)
+	})
+}
+
+// letter is the request of a dead letter.
+func (m *incidentModel) letter(about int8, over bool) Request {
+	return Request{
+		Incident: incidentIDs[about],
+		Recovery: over,
+		Repeat:   time.Duration(m.window) * time.Second,
+		Arrived:  modelTime(m.end),
 	}
 }
 
@@ -692,7 +754,7 @@ func (m *incidentModel) nextOfFlight(s *incidentState, p, x, i int, do incidentD
 	}
 	switch f.phase {
 	case waiting:
-		d := m.decide(s, p, i, f)
+		d := m.decide(s, i, m.request(s, p, f))
 		switch d.Outcome {
 		case Throttled, Unneeded:
 			change(d.Outcome.String(), 0, func(_ *incidentState, o *memberOwner, _ *memberFlight) { m.settle(o, i) })
@@ -730,39 +792,34 @@ func (m *incidentModel) request(s *incidentState, p int, f *memberFlight) Reques
 	if m.repeat > 0 {
 		r.Repeat = time.Duration(m.repeat) * time.Second
 	}
-	if f.over {
-		r.ID = f.end.id()
-		if m.plant == "all ends of an incident have one id" {
-			r.ID = (endOf(f.about) + 1<<3).id()
-		}
-	} else {
+	if !f.over {
 		r.Enqueued = modelTime(s.at[p][f.event-1])
 	}
 	return r
 }
 
 // decide is the gate's, unless a bug is planted.
-func (m *incidentModel) decide(s *incidentState, p, i int, f *memberFlight) decision {
-	rec := &s.receivers[i].record
-	held, was, r, at := rec.held(s.now), m.note(rec), m.request(s, p, f), rec.lease(s.now)
+func (m *incidentModel) decide(s *incidentState, i int, r Request) decision {
+	rec, over := &s.receivers[i].record, r.Recovery
+	held, was, at := rec.held(s.now), m.note(rec), rec.lease(s.now)
 	unresolved := was.unresolved(at)
 	n := was
 	switch {
-	case m.plant == "no incident covers" && !f.over:
+	case m.plant == "no incident covers" && !over:
 		n.Told = ""
-	case m.plant == "any incident that was told covers" && !f.over && n.Told != "":
+	case m.plant == "any incident that was told covers" && !over && n.Told != "":
 		n.Told = r.Incident
-	case m.plant == "told covers although an end's fate is unknown" && !f.over:
+	case m.plant == "told covers although an end's fate is unknown" && !over:
 		n.RecoveryID = ""
-	case m.plant == "another incident does not wait for the window" && !f.over && n.Phase == phaseWindow,
-		m.plant == "an end does not wait for the window" && f.over && n.Phase == phaseWindow:
+	case m.plant == "another incident does not wait for the window" && !over && n.Phase == phaseWindow,
+		m.plant == "an end does not wait for the window" && over && n.Phase == phaseWindow:
 		held = false
-	case m.plant == "another incident does not wait for an unknown fate" && !f.over && unresolved,
-		m.plant == "an unknown id does not survive" && !f.over && unresolved && n.ID == r.Incident:
+	case m.plant == "another incident does not wait for an unknown fate" && !over && unresolved,
+		m.plant == "an unknown id does not survive" && !over && unresolved && n.ID == r.Incident:
 		n.ID = r.Incident
-	case m.plant == "an end is sent whatever was told" && f.over && n.Told != r.Incident && n.ID != r.Incident:
+	case m.plant == "an end is sent whatever was told" && over && n.Told != r.Incident && n.ID != r.Incident:
 		n.MayTold = r.Incident
-	case m.plant == "an end does not wait for an unknown fate" && f.over:
+	case m.plant == "an end does not wait for an unknown fate" && over:
 		n.Proof = 0
 	}
 
@@ -773,15 +830,19 @@ func (m *incidentModel) decide(s *incidentState, p, i int, f *memberFlight) deci
 	c := &d.claim
 	c.Told = was.Told
 	switch {
-	case m.plant == "told covers although an end's fate is unknown" && !f.over:
+	case m.plant == "told covers although an end's fate is unknown" && !over:
 		c.RecoveryID, c.Aside = was.RecoveryID, was.RecoveryID
-	case m.plant == "another incident does not wait for an unknown fate" && !f.over && unresolved:
+	case m.plant == "another incident does not wait for an unknown fate" && !over && unresolved:
 		c.ID = was.ID
-	case m.plant == "an unknown id does not survive" && !f.over && unresolved:
+	case m.plant == "an unknown id does not survive" && !over && unresolved:
 		c.Again, c.MayTold = false, was.ID
-	case m.plant == "an end is sent whatever was told" && f.over && was.ID != r.Incident:
+	case m.plant == "an end is sent whatever was told" && over && was.ID != r.Incident:
 		c.MayTold = was.MayTold
-	case m.plant == "what may have been told was told" && f.over && was.ID == r.Incident && was.Phase != phaseWindow:
+	case m.plant == "all ends of an incident have one id" && over:
+		c.RecoveryID = endID{incidentFrom(r.Incident), 1}.id()
+	case m.plant == "the id of an end says nothing of an alert of unknown fate" && over:
+		c.RecoveryID = endID{incidentFrom(r.Incident), modelSec(was.ToldAt)}.id()
+	case m.plant == "what may have been told was told" && over && was.ID == r.Incident && was.Phase != phaseWindow:
 		c.Told, c.MayTold = r.Incident, was.MayTold
 	}
 	return d
@@ -790,15 +851,15 @@ func (m *incidentModel) decide(s *incidentState, p, i int, f *memberFlight) deci
 // grant gives a receiver's key to a flight.
 func (m *incidentModel) grant(s *incidentState, i int, d decision, f *memberFlight) {
 	c := &s.receivers[i]
-	if c.record.end != 0 || c.record.id != 0 && c.record.phase != 2 {
+	if c.record.end != (endID{}) || c.record.id != 0 && c.record.phase != 2 {
 		c.unclear = true
 	}
 	c.record.token++
 	c.record.claimed = s.now
 	c.record.write(d.claim, s.now, m.claim)
-	f.phase, f.token, f.claimed, f.id = claimed, c.record.token, s.now, incidentFrom(d.claim.sends())
+	f.phase, f.token, f.claimed, f.id = claimed, c.record.token, s.now, incidentFrom(d.claim.ID)
 	if f.over {
-		f.id = int8(endFromID(d.claim.sends()))
+		f.id, f.endID = 0, endFromID(d.claim.sends())
 	}
 }
 
@@ -834,7 +895,7 @@ func (m *incidentModel) nextOfSending(s *incidentState, i int, f *memberFlight, 
 		change("is too late to send", 0, func(_ *incidentState, _ *memberOwner, f *memberFlight) { f.phase = refused })
 		return
 	}
-	msg := incidentMessage{f.about, f.over, f.id, f.token, f.claimed + m.claim}
+	msg := incidentMessage{f.about, f.over, f.id, f.endID, f.token, f.claimed + m.claim}
 	lose := func(s *incidentState, f *memberFlight, fault int) {
 		s.spend(fault)
 		s.receivers[i].unclear = true
@@ -858,6 +919,17 @@ func (m *incidentModel) nextOfSending(s *incidentState, i int, f *memberFlight, 
 			s.receivers[i].late = msg
 			lose(s, f, lateDelivery)
 		})
+	}
+	if s.can(m, timedOut) {
+		for _, taken := range []int8{0, 1} {
+			change("sends, and gives up without an answer", taken, func(s *incidentState, _ *memberOwner, f *memberFlight) {
+				if taken == 1 {
+					m.receive(s, i, msg)
+				}
+				lose(s, f, timedOut)
+				f.failed = true
+			})
+		}
 	}
 	if s.can(m, refusal) {
 		change("sends, and it is refused", 0, func(s *incidentState, _ *memberOwner, f *memberFlight) {
@@ -938,18 +1010,15 @@ func (m *incidentModel) settle(o *memberOwner, i int) {
 func (m *incidentModel) receive(s *incidentState, i int, msg incidentMessage) {
 	c := &s.receivers[i]
 	remembers := c.tokenAt != never && s.now-c.tokenAt < max(m.window, m.claim+1)
-	known := !msg.over && m.within(s, c.alerts[msg.id])
-	if e := endOf(msg.id); msg.over {
-		known = c.ends[e.incident()]>>(e>>3)&1 == 1
-	}
+	known := !msg.over && m.within(s, c.alerts[msg.id]) || msg.over && slices.Contains(c.ends[:], msg.end)
 	if known || remembers && c.token > msg.token {
 		if remembers && msg.token > c.token {
 			c.token, c.tokenAt = msg.token, s.now
 		}
 		return
 	}
-	if e := endOf(msg.id); msg.over {
-		c.ends[e.incident()] |= 1 << (e >> 3)
+	if msg.over {
+		c.ends[slices.Index(c.ends[:], endID{})] = msg.end
 	} else {
 		c.alerts[msg.id] = s.now
 	}
@@ -1069,14 +1138,11 @@ func (m *incidentModel) normalReceiver(s *incidentState, i int) {
 	}
 	if r.phase == 0 {
 		r.written = 0
-		switch {
-		case r.id == 0:
+		if r.id == 0 {
 			r.claimed = 0
-		case s.now >= r.claimed+m.claim+m.window:
-			r.claimed = -m.claim - m.window
 		}
 	}
-	if r.told == 0 || m.repeat == 0 {
+	if r.told == 0 {
 		r.toldAt = 0
 	}
 	for id := range c.alerts {
@@ -1093,7 +1159,34 @@ func (m *incidentModel) normalReceiver(s *incidentState, i int) {
 	if s.now > c.late.expires {
 		c.late = incidentMessage{}
 	}
+	m.forgetEnds(s, i)
 	m.rankTokens(s, i)
+}
+
+// forgetEnds has a receiver forget the IDs that no end can have any more.
+func (m *incidentModel) forgetEnds(s *incidentState, i int) {
+	if m.plant == "all ends of an incident have one id" || m.plant == "the id of an end says nothing of an alert of unknown fate" {
+		return
+	}
+	c := &s.receivers[i]
+	told, mayTold := endID{c.record.told, c.record.toldAt}, endID{c.record.mayTold, c.record.mayToldAt}
+	last := endID{c.record.id, c.record.claimed}
+	var room [12]*endID
+	used := append(room[:0], &told, &mayTold, &c.record.end, &c.record.aside, &c.late.end)
+	for p := range s.owners {
+		for x := range s.owners[p] {
+			used = append(used, &s.owners[p][x].flights[i].endID)
+		}
+	}
+	for n := range c.ends {
+		e := &c.ends[n]
+		if *e != last && !slices.ContainsFunc(used, func(u *endID) bool { return *u == *e }) {
+			*e = endID{}
+		}
+	}
+	slices.SortFunc(c.ends[:], func(a, b endID) int {
+		return -cmp.Or(cmp.Compare(a.incident, b.incident), cmp.Compare(a.alert, b.alert))
+	})
 }
 
 // isLive reports whether somebody may still settle the claim with a token.
@@ -1177,7 +1270,7 @@ func (m *incidentModel) check(s *incidentState) string {
 	}
 	for i := range int(m.receivers) {
 		c := &s.receivers[i]
-		what := m.checkOver(s, c)
+		what := m.checkOver(s, i)
 		if somebody {
 			what = m.checkRunning(s, c)
 		}
@@ -1201,10 +1294,13 @@ func (m *incidentModel) checkRunning(s *incidentState, c *incidentReceiver) stri
 	return ""
 }
 
-func (m *incidentModel) checkOver(s *incidentState, c *incidentReceiver) string {
+func (m *incidentModel) checkOver(s *incidentState, i int) string {
+	c := &s.receivers[i]
 	switch {
 	case c.heard == 1 && c.undone>>c.heardOf&1 == 0:
 		return "I2: all is over, and a receiver heard an alert last"
+	case c.heard == 1 && m.decide(s, i, m.letter(c.heardOf, true)).Outcome == Unneeded:
+		return "I2: all is over, and the dead letter of the end is not sent again"
 	case c.open&^c.undone != 0:
 		return "I2: all is over, and by the ids an incident is open"
 	case s.group.is(incident.Over):
@@ -1269,6 +1365,8 @@ var incidentSearches = []incidentModel{
 	{events: [2]int8{2, 0}, last: 4, end: 9, receivers: 2, faults: incidentFaults},
 	{events: [2]int8{2, 1}, last: 4, end: 8, receivers: 2},
 	{events: [2]int8{2, 2}, last: 4, end: 9, faults: []int{crash}},
+	{events: [2]int8{3, 0}, last: 6, end: 11, faults: []int{refusal, timedOut}, each: 3, total: 3, replays: true},
+	{events: [2]int8{3, 0}, last: 5, end: 10, faults: []int{zombie, timedOut, takenAnswerLost}, each: 2, total: 2, replays: true},
 }
 
 // incidentPlants are rules of incidents, each with a bug that takes it away, and with events and faults in which that
@@ -1305,6 +1403,7 @@ var incidentPlants = []incidentModel{
 	{plant: "an end does not wait for the window"},
 	{plant: "an end does not wait for an unknown fate", faults: []int{takenAnswerLost}},
 	{plant: "all ends of an incident have one id", events: [2]int8{4, 0}, last: 9, end: 14},
+	{plant: "the id of an end says nothing of an alert of unknown fate", events: [2]int8{4, 0}, last: 9, end: 14, faults: []int{takenAnswerLost}, each: 2, total: 2},
 	{plant: "an end is sent whatever was told", events: [2]int8{1, 1}, faults: []int{partitionGone}},
 }
 

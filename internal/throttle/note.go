@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -55,11 +56,13 @@ type note struct {
 	// Ended is the Quiet that a claim for a recovery has ended. It comes back if the recovery was certainly not sent.
 	Ended int64 `json:"ended,omitempty"`
 	// OfIncident: the last claim was about an incident. Then the receiver was told of Told, at ToldAt by the store's clock in
-	// ms since 1970, and may have been told of MayTold, long ago, or of ID, recently. All are empty once it took the end.
+	// ms since 1970, and may have been told since of MayTold, whose alert was claimed at MayToldAt, or of ID, recently. All
+	// are empty once it took the end.
 	OfIncident bool   `json:"ofIncident,omitempty"`
 	Told       string `json:"told,omitempty"`
 	ToldAt     int64  `json:"toldAt,omitempty"`
 	MayTold    string `json:"mayTold,omitempty"`
+	MayToldAt  int64  `json:"mayToldAt,omitempty"`
 	// Aside is the RecoveryID that a claim for an end has replaced. It comes back if the end was certainly not sent.
 	Aside string `json:"aside,omitempty"`
 }
@@ -368,9 +371,6 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 	return c
 }
 
-// recoveryOf is what the ID of an incident's end has after the incident's.
-const recoveryOf = "/resolved"
-
 // claimIncident returns the note of a claim for the alert of r's incident, after n in the record prev, less what is the
 // gate's. An end of unknown fate stays so until the alert is taken.
 func (n note) claimIncident(r Request, prev lease.Record) note {
@@ -382,7 +382,7 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	case c.unresolved(prev): // of the same incident
 		c.Again = true
 	case c.ID != "":
-		c.MayTold = c.ID
+		c.MayTold, c.MayToldAt = c.ID, millis(prev.Claimed)
 	}
 
 	c.ID = r.Incident
@@ -390,38 +390,32 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	return c
 }
 
-// endID returns the ID under which the end goes that r asks for. One of unknown fate goes again unless an alert may have
-// come after it: the receiver has it, or has not, whatever was over since.
-func (n note) endID(r Request) string {
-	own := func(id string) bool { return strings.HasPrefix(id, r.Incident+"/") }
-	switch {
-	case own(n.RecoveryID) && n.ID == "" && n.MayTold != r.Incident:
-		return n.RecoveryID
-	case own(r.ID):
-		return r.ID
-	}
-
-	return r.Incident + recoveryOf
-}
-
 // claimEnd returns the note of a claim for the end of r's incident, after n in the record prev, less what is the
-// gate's.
+// gate's. Receivers remember an end's ID for long, so that the next end must not have it: it is that of the alert which
+// the receiver got last, or may have. Who does not know yet that the incident went on claims the end of now, and one of
+// unknown fate goes again, whatever was over since.
 func (n note) claimEnd(r Request, prev lease.Record) note {
 	c := n.freed(prev)
 	c.Phase = phaseClaim
 	c.OfIncident = true
 
-	id := n.endID(r)
+	if c.ID == r.Incident {
+		c.MayTold, c.MayToldAt = c.ID, millis(prev.Claimed)
+	}
+
+	c.ID = ""
+
+	at := c.ToldAt
+	if c.MayTold == r.Incident {
+		at = c.MayToldAt
+	}
+
+	//planted:end-of-before-sent at = 0
+	id := r.Incident + "/" + strconv.FormatInt(at, 10) + "/resolved"
 	c.Again = c.RecoveryID == id
 	if !c.Again {
 		c.Aside, c.RecoveryID = c.RecoveryID, id
 	}
-
-	if c.ID == r.Incident {
-		c.MayTold = c.ID
-	}
-
-	c.ID = ""
 
 	return c
 }
@@ -434,7 +428,7 @@ func (n note) afterAlert(r Request, at, taken time.Time) note {
 
 	switch {
 	case r.Incident != "":
-		n.Told, n.ToldAt, n.MayTold = r.Incident, millis(taken), ""
+		n.Told, n.ToldAt, n.MayTold, n.MayToldAt = r.Incident, millis(taken), "", 0
 		n.RecoveryID, n.Aside = "", ""
 	case r.Repeat > 0 && n.ID == r.ID: // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
@@ -451,7 +445,7 @@ func (n note) afterRecovery(r Request) note {
 	n.RecoveryID, n.Aside = "", ""
 	n.Ended = 0
 	n.Notified = false
-	n.Told, n.ToldAt, n.MayTold = "", 0, ""
+	n.Told, n.ToldAt, n.MayTold, n.MayToldAt = "", 0, "", 0
 	n.Recovered = later(n.Recovered, r.position())
 
 	return n

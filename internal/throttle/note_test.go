@@ -18,7 +18,7 @@ func TestNoteFits(t *testing.T) {
 	id := origin + "/1023/9223372036854775807/9223372036854775807/" + name + "/" + name
 	p := position{strings.Repeat("x", 12), most, math.MaxInt32, End, most}
 	n := note{
-		Phase: phaseWindow, Again: true, RecoveryID: id + recoveryOf,
+		Phase: phaseWindow, Again: true, RecoveryID: id + "/resolved",
 		Replica: strings.Repeat("<", 200), Quiet: most, Proof: most, Notified: true, Posted: most, About: p, AboutAt: most, Recovered: p, Through: p,
 		Ended: most, Sent: p, SentAt: most,
 	}
@@ -27,12 +27,13 @@ func TestNoteFits(t *testing.T) {
 	incident := func() string { return origin + "/incidents/" + rand.Text() }
 	old := note{
 		Replica: n.Replica, Quiet: most, Proof: most, Notified: true, Posted: most, AboutAt: most,
-		OfIncident: true, Told: incident(), ToldAt: most, MayTold: id, RecoveryID: incident() + recoveryOf,
+		OfIncident: true, Told: incident(), ToldAt: most, MayTold: id, RecoveryID: incident() + "/9223372036854775807/resolved",
 	}
 	of := Request{Incident: incident()}
-	old.ID = of.Incident
-	alert := old.claimIncident(of, lease.Record{})
-	end := old.claimEnd(of, lease.Record{})
+	old.ID, old.MayToldAt = of.Incident, most
+	prev := lease.Record{Claimed: time.UnixMilli(most)}
+	alert := old.claimIncident(of, prev)
+	end := old.claimEnd(of, prev)
 	alert.Proof, end.Proof = most, most
 
 	for what, n := range map[string]note{"a device": n, "an incident's alert": alert, "an incident's end": end} {
@@ -141,7 +142,7 @@ func TestNotesAfterAClaim(t *testing.T) {
 	repeated := Request{ID: "1", Log: "0", Sequence: 7, Repeat: time.Hour}
 	plain, other := repeated, repeated
 	plain.Repeat, other.ID = 0, "2"
-	incident := note{Phase: phaseClaim, OfIncident: true, RecoveryID: "a/resolved", Again: true, Quiet: 3, Told: "a", ToldAt: 1, MayTold: "b", Aside: "b/resolved"}
+	incident := note{Phase: phaseClaim, OfIncident: true, RecoveryID: "a/resolved", Again: true, Quiet: 3, Told: "a", ToldAt: 1, MayTold: "b", MayToldAt: 2, Aside: "b/resolved"}
 	taken := alert
 	taken.Phase, taken.Again = phaseWindow, false
 	sent := taken

@@ -139,6 +139,7 @@ var bugs = []bug{
 	{"full-too-late", "what is about to be refused does not count while dead letters cannot be written", 0, false},
 	{"probes-go-together", "a receiver that is down gets several probes at a time", 0, false},
 	{"overdue-ends-unsent", "nobody sends the end of an incident whose partitions are no more", 0, false},
+	{"end-of-before-sent", "an end has the id of one from before its incident was told again", 0, false},
 	{"any-incident-covers", "an incident that was told covers any other", 0, false},
 	{"incident-does-not-wait-for-another", "an incident's alert goes out under the id of another one of unknown fate", 0, false},
 	{"told-covers-after-unknown-end", "an incident is covered although its end may have been taken", 0, false},

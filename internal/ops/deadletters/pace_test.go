@@ -252,6 +252,66 @@ func TestIncidents(t *testing.T) {
 	}
 }
 
+// An alert and its end that were given up after many attempts without an answer are both sent again, the end under an id
+// that the receiver cannot have dropped since.
+func TestIncidentWhoseFateIsNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Minute
+		book := &incident.Book{Store: &records.Memory{}, Prefix: "incidents/", IDs: "ns/hub/incidents/"}
+		group := incident.Group{Rule: "offline", Silence: true, Per: "gateway", Value: "gw-12"}
+		written := int64(0)
+		write := func(members int) string {
+			written++
+			result, err := book.Sync(t.Context(), group, "3", incident.Entry{Members: members, Position: incident.Position{Sequence: written}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return result.Incident
+		}
+		id := write(1)
+		s, leases := &service{alerts: map[string]int{}}, memlease.New()
+		a := notify.Alert{
+			Device: "meter-3", Rule: "offline", Silent: limit, Per: "gateway", PerValue: "gw-12", Incident: &notify.Incident{ID: id, Members: 1},
+		}
+		gate := throttle.New(throttle.Config{Store: leases, Scope: config.Config{}.Scope(), Receiver: "r", Rule: a.Rule, Per: a.Per, Silence: true, Window: limit, SendTimeout: 10 * time.Second})
+		giveUp := func(a notify.Alert) notify.Alert {
+			r := throttle.Request{Device: "gw-12", Incident: id, Recovery: a.Resolved}
+			noAnswer := func(_ context.Context, g throttle.Grant) throttle.Answer { a.ID = g.ID; return throttle.Unknown }
+			if result, err := throttletest.Do(t.Context(), gate, r, noAnswer); err != nil || result.Outcome != throttle.Failed {
+				t.Fatal(result, err)
+			}
+			return a
+		}
+		store, _ := kept(t)
+		replay := func(a notify.Alert) notify.Alert {
+			var out bytes.Buffer
+			r := &deadletters.Replay{
+				Store: store, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: leases, Incidents: book, Out: &out,
+				Config: config.Config{ThrottleWindow: limit, NotifyTimeout: 10 * time.Second},
+			}
+			r.Send(t.Context(), []deadletter.Letter{letter(a)})
+			if r.Delivered != 1 {
+				t.Fatal(out.String())
+			}
+			return s.sent
+		}
+
+		alert := giveUp(a)
+		time.Sleep(time.Hour)
+		write(0)
+		a.Resolved = true
+		end := giveUp(a)
+		time.Sleep(time.Hour)
+		write(1)
+		replay(alert)
+		write(0)
+		time.Sleep(time.Hour)
+		if got := replay(end); !got.Resolved || got.ID == end.ID {
+			t.Errorf("the end has the id %q, which may have been taken before the alert", got.ID)
+		}
+	})
+}
+
 // What bars a letter from being sent is asked of each letter of a message for many, not of its first.
 func TestEachLetterOfAMessage(t *testing.T) {
 	hot := notify.Alert{ID: "hot", Device: "kiln", Rule: "temperature", Temperature: 99, Sequence: 7, Log: "log"}
