@@ -146,10 +146,7 @@ func (c *conn) handshake() error {
 		}
 	}
 
-	if _, err := io.WriteString(c.net, headerAMQP); err != nil {
-		return err
-	}
-
+	_, _ = io.WriteString(c.net, headerAMQP) // if that fails, so does what follows
 	if header != headerAMQP {
 		return fmt.Errorf("protocol %q", header)
 	}
@@ -209,11 +206,7 @@ func handshakeFrame[P frames.Performative](c *conn) (p P, err error) {
 var mechanisms = &frames.Mechanisms{Names: []frames.Symbol{"MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"}}
 
 func (c *conn) sasl() error {
-	b := frames.Append([]byte(headerSASL), frames.SASL, 0, mechanisms)
-	if _, err := c.net.Write(b); err != nil {
-		return err
-	}
-
+	_, _ = c.net.Write(frames.Append([]byte(headerSASL), frames.SASL, 0, mechanisms)) // if that fails, so does what follows
 	init, err := handshakeFrame[*frames.Init](c)
 	if err != nil {
 		return err

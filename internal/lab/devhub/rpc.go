@@ -190,10 +190,6 @@ func (h *Hub) properties(p map[string]string, wantsGeo bool) (int32, string, any
 
 	switch p["type"] {
 	case "com.microsoft:eventhub":
-		if _, has := p["partition"]; has { // no client asks so, and nobody knows what the service would answer
-			return 400, "a question about the hub has no partition", nil
-		}
-
 		factor := int32(1)
 		if h.config.GeoReplicated {
 			factor = 2

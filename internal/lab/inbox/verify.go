@@ -18,7 +18,7 @@ const tolerance = 5 * time.Minute
 // Verify returns nil if one of the signatures in h was made with s for body
 // less than five minutes from now. The zero Secret verifies everything.
 func Verify(s webhook.Secret, h http.Header, body []byte) error {
-	if s.IsZero() {
+	if s == (webhook.Secret{}) {
 		return nil
 	}
 

@@ -115,17 +115,15 @@ func (f *fleet) latest(hub *fleet, deadline time.Time, bound time.Duration) (at 
 	for at = deadline; ; {
 		next, ends := at, true
 		for _, g := range slices.Concat(hub.gaps, f.gaps) {
-			quiet := g.from.Add(f.silent / 2)
-			isOfHub := slices.Contains(hub.gaps, g)
-			isLong := g.to.IsZero() || g.to.Sub(g.from) >= f.silent
+			// by then nothing has come to the hub for so long that nothing may be said of a single device
+			isQuiet := slices.Contains(hub.gaps, g) && at.Add(bound).After(g.from.Add(f.silent/2))
+			isLong := g.to.Sub(g.from) >= f.silent // all devices have that time once more
 			switch {
-			case g.to.IsZero() && isOfHub && at.Add(bound).After(quiet):
-				ends = false
 			case g.to.IsZero():
-			case isLong && !at.Add(bound).Before(g.to) && at.Before(g.to.Add(f.silent)),
-				isLong && isOfHub && at.Add(bound).After(quiet) && at.Before(g.to.Add(f.silent)):
+				ends = ends && !isQuiet
+			case isLong && at.Before(g.to.Add(f.silent)) && (isQuiet || !at.Add(bound).Before(g.to)):
 				next = later(next, g.to.Add(f.silent))
-			case isOfHub && at.Add(bound).After(quiet) && at.Before(g.to):
+			case isQuiet && at.Before(g.to):
 				next = later(next, g.to)
 			}
 		}

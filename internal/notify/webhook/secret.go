@@ -7,22 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"strconv"
 	"strings"
-	"time"
 )
 
-// The headers of Standard Webhooks.
-const (
-	headerID        = "webhook-id"
-	headerTimestamp = "webhook-timestamp"
-	headerSignature = "webhook-signature"
-)
-
-const (
-	secretPrefix = "whsec_"
-)
+const secretPrefix = "whsec_"
 
 // A Secret signs webhooks, as Standard Webhooks
 // says (HMAC-SHA256 over id, time and body). The zero Secret signs nothing. It never
@@ -71,29 +59,8 @@ func ParseSecrets(text string) ([]Secret, error) {
 	return secrets, nil
 }
 
-// IsZero reports whether s signs nothing.
-func (s Secret) IsZero() bool { return s.key == "" }
-
 // Format prints a place holder, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, "whsec_[redacted]") }
-
-// sign sets the three headers of a message that is sent at now, with a signature by each of secrets. It sets
-// none if there are none.
-func sign(h http.Header, secrets []Secret, now time.Time, id string, body []byte) {
-	timestamp := strconv.FormatInt(now.Unix(), 10)
-	var signatures []string
-	for _, s := range secrets {
-		signatures = append(signatures, s.Signature(id, timestamp, body))
-	}
-
-	if len(signatures) == 0 {
-		return
-	}
-
-	h.Set(headerID, id)
-	h.Set(headerTimestamp, timestamp)
-	h.Set(headerSignature, strings.Join(signatures, " "))
-}
 
 // Signature signs a message, as Standard Webhooks writes it.
 func (s Secret) Signature(id, timestamp string, body []byte) string {

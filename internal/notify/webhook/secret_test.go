@@ -32,7 +32,7 @@ func TestParseSecret(t *testing.T) {
 			t.Errorf("error repeats the secret: %v", err)
 		}
 	}
-	if !secret(t, "").IsZero() || secret(t, testSecret).IsZero() {
+	if secret(t, "") != (webhook.Secret{}) || secret(t, testSecret) == (webhook.Secret{}) {
 		t.Error("only the empty text is the zero Secret")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"alertworker/internal/notify"
@@ -35,7 +37,20 @@ func New(u *url.URL, style wording.Style, secrets []Secret, opts httppost.Option
 
 	opts.Credentials = "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
 	return NewSigned(u, style, opts, func(_ context.Context, h http.Header, now time.Time, id string, body []byte) error {
-		sign(h, secrets, now, id, body)
+		if len(secrets) == 0 {
+			return nil
+		}
+
+		timestamp := strconv.FormatInt(now.Unix(), 10)
+		var signatures []string
+		for _, s := range secrets {
+			signatures = append(signatures, s.Signature(id, timestamp, body))
+		}
+
+		h.Set("webhook-id", id)
+		h.Set("webhook-timestamp", timestamp)
+		h.Set("webhook-signature", strings.Join(signatures, " "))
+
 		return nil
 	})
 }

@@ -233,10 +233,6 @@ func appendValue(b []byte, v any) []byte {
 		return endCompound(b, start, 2*len(v))
 
 	case []Symbol:
-		if len(v) == 0 {
-			return append(b, amqpvalue.Null)
-		}
-
 		b, start := beginCompound(b, amqpvalue.Array32)
 		b = append(b, amqpvalue.Symbol32)
 		for _, symbol := range v {
