@@ -1,5 +1,9 @@
 // Command alertworker reads telemetry from an Azure IoT Hub and sends alerts about
 // devices that are too hot. See alertworker --help.
+//
+// Without arguments it is the worker: run.go goes from the configuration to the stores (stores.go), and from these to a
+// replica (replica.go, with its receivers.go) and what operators see of it (operations.go, http.go). Each command has a file
+// of its name; most begin with a session, which is a worker's configuration with its stores.
 package main
 
 import (

@@ -142,9 +142,25 @@ type scheduled struct {
 	at time.Time // of its next run
 }
 
-// lead runs duties until ctx ends.
+// lead runs duties until ctx ends, from when they are due according to the note with which t begins. A duty that it does not
+// list is first due as if it had just run, and so is one that ran in the future, by a wrong clock.
 func (r *Scheduler) lead(ctx context.Context, t *Term) error {
-	duties := r.schedule(t)
+	var known note
+	_ = json.Unmarshal([]byte(t.Note()), &known) // what cannot be read has not run
+	now := time.Now().Unix()
+	var duties []*scheduled
+	r.mu.Lock()
+	r.term, r.note = t, note{map[string]history{}}
+	for _, d := range r.Duties {
+		h := known.Duties[d.Name]
+		h.Last = min(cmp.Or(h.Last, now), now)
+		r.record(d.Name, h)
+		if d.Do != nil {
+			duties = append(duties, &scheduled{d, time.Unix(h.Last, 0).Add(d.Every)})
+		}
+	}
+	r.mu.Unlock()
+
 	for ctx.Err() == nil {
 		var next *scheduled
 		pause := maxSleep
@@ -160,27 +176,6 @@ func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 	}
 
 	return context.Cause(ctx)
-}
-
-// schedule returns when each duty is due, according to the note with which t begins. A duty that it does
-// not list is first due as if it had just run, and so is one that ran in the future, by a wrong clock.
-func (r *Scheduler) schedule(t *Term) (all []*scheduled) {
-	var known note
-	_ = json.Unmarshal([]byte(t.Note()), &known) // what cannot be read has not run
-	now := time.Now().Unix()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.term, r.note = t, note{map[string]history{}}
-	for _, d := range r.Duties {
-		h := known.Duties[d.Name]
-		h.Last = min(cmp.Or(h.Last, now), now)
-		r.record(d.Name, h)
-		if d.Do != nil {
-			all = append(all, &scheduled{d, time.Unix(h.Last, 0).Add(d.Every)})
-		}
-	}
-
-	return all
 }
 
 // run runs a duty once, notes that, and schedules the next run.
