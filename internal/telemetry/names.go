@@ -358,7 +358,7 @@ func (to *decoded) elsewhere(s *scanner, e *Event, key []byte, f *Found) {
 	for j := range to.given {
 		p := &to.given[j]
 		if f.Reason != ReasonOK || f.rank > p.rank {
-			s.outside(p, e, key, f)
+			s.beside(p, e, key, f)
 		}
 	}
 
@@ -367,7 +367,7 @@ func (to *decoded) elsewhere(s *scanner, e *Event, key []byte, f *Found) {
 			return
 		}
 
-		s.outside(&to.names[j], e, key, f)
+		s.beside(&to.names[j], e, key, f)
 	}
 }
 
@@ -383,8 +383,8 @@ func (to *decoded) lacks(r Reason) bool {
 	return r == ReasonNull || !r.Decoded() || len(to.words) > 0 && r != ReasonOK
 }
 
-// outside sets f to what the value of p outside of the body is for its field, unless there is none.
-func (s *scanner) outside(p *path, e *Event, key []byte, f *Found) {
+// beside sets f to what the value of p beside the body is for its field, unless there is none.
+func (s *scanner) beside(p *path, e *Event, key []byte, f *Found) {
 	var v []byte // as JSON
 	switch p.given {
 	case notGiven, givenProperty:

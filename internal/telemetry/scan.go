@@ -307,10 +307,18 @@ func (s *scanner) elements(at []cursor, in []finding) error {
 			return nil
 		}
 
-		depth := len(s.cursors)
-		of := at
-		if hasPosition {
-			of = s.element(at, i, kind)
+		depth, of := len(s.cursors), at
+		if hasPosition { // a number is that of an element, and may also be a name in an object
+			for _, c := range at {
+				position := c.position()
+				if position < 0 || kind == '{' {
+					s.cursors = append(s.cursors, c)
+				}
+				if position == i {
+					s.cursors = append(s.cursors, c.enter())
+				}
+			}
+			of = s.cursors[depth:]
 		}
 
 		var err error
@@ -325,23 +333,6 @@ func (s *scanner) elements(at []cursor, in []finding) error {
 			return err
 		}
 	}
-}
-
-// element returns what at describes in an element of an array, whose position and kind these are: a number is a
-// position, and may also be a name in an object.
-func (s *scanner) element(at []cursor, position int, kind byte) []cursor {
-	depth := len(s.cursors)
-	for _, c := range at {
-		next := c.position()
-		if next < 0 || kind == '{' {
-			s.cursors = append(s.cursors, c)
-		}
-		if next == position {
-			s.cursors = append(s.cursors, c.enter())
-		}
-	}
-
-	return s.cursors[depth:]
 }
 
 // unquote returns what a JSON string says. It is valid until the next call.
