@@ -326,7 +326,7 @@ func readRelease(t *testing.T, file string) string {
 	for _, id := range slices.Sorted(maps.Keys(checkpoints)) {
 		say("checkpoint of %s: %v", id, checkpoints[id].Values())
 	}
-	owned, err := ownership.List(t.Context(), s.records, group.String())
+	owned, err := ownership.List(t.Context(), s.records, string(group))
 	if err != nil {
 		t.Error(err)
 	}
@@ -336,7 +336,7 @@ func readRelease(t *testing.T, file string) string {
 	for _, h := range owned.Heartbeats {
 		say("heartbeat of %s: leaving %t", h.Owner, h.Leaving)
 	}
-	say("settings: %s", otherSettings(t, s.records, left, group.String()))
+	say("settings: %s", otherSettings(t, s.records, left, string(group)))
 
 	rs, err := openReceivers(c, nil, nil, log)
 	if err != nil {

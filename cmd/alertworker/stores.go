@@ -390,7 +390,7 @@ func groupName(c config.Config) string {
 	if iotHub := c.IoTHub(); iotHub != "" {
 		return iotHub + "/" + strings.ToLower(c.EventHubConsumerGroup)
 	}
-	return eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup).String()
+	return string(eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
 }
 
 // ledgerName returns the name of a partition's ledger.

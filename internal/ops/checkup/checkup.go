@@ -343,7 +343,7 @@ func (k *checkup) owners(ctx context.Context, c config.Config) map[string]string
 		return nil
 	}
 
-	owned, err := ownership.List(ctx, store, groupOf(c).String())
+	owned, err := ownership.List(ctx, store, string(groupOf(c)))
 	if err != nil {
 		return nil
 	}
@@ -460,7 +460,7 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 
 // alerts asks the replicas that are running whether alerts go out.
 func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Store) (string, error) {
-	reports, err := ownership.Reports(ctx, store, groupOf(c).String(), "", c.OwnershipExpiry)
+	reports, err := ownership.Reports(ctx, store, string(groupOf(c)), "", c.OwnershipExpiry)
 	if err != nil {
 		return "", err
 	}
@@ -495,7 +495,7 @@ func (k *checkup) replicas(ctx context.Context, c config.Config, store records.S
 		return "", undecided(reason)
 	}
 
-	reports, err := ownership.Reports(ctx, store, groupOf(c).String(), "", c.OwnershipExpiry)
+	reports, err := ownership.Reports(ctx, store, string(groupOf(c)), "", c.OwnershipExpiry)
 	if err != nil {
 		return "", err
 	}

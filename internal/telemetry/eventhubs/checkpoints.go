@@ -13,7 +13,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A Group is a consumer group of an event hub. It and the names of its records
+// A Group is a consumer group of an event hub, namespace/hub/group. It and the names of its records
 // are in lower case, as other readers of checkpoints, such as KEDA, expect.
 type Group string
 
@@ -22,11 +22,8 @@ func NewGroup(host, hub, group string) Group {
 	return Group(strings.ToLower(host + "/" + hub + "/" + group))
 }
 
-// String returns namespace/hub/group, in lower case.
-func (g Group) String() string { return string(g) }
-
 // Checkpoint returns the name of a partition's checkpoint.
-func (g Group) Checkpoint(partition string) string { return g.String() + "/checkpoint/" + partition }
+func (g Group) Checkpoint(partition string) string { return string(g) + "/checkpoint/" + partition }
 
 // A StoredCheckpoint is a [telemetry.Checkpoint] as the store has it.
 type StoredCheckpoint struct {

@@ -23,7 +23,7 @@ func (s *Source) SetQueryLimit(d time.Duration) { s.queryLimit = d }
 // Names returns what the Source's records begin with.
 func (s *Source) Names() string {
 	at := s.endpoint()
-	return NewGroup(at.namespace, at.hub, s.config.ConsumerGroup).String()
+	return string(NewGroup(at.namespace, at.hub, s.config.ConsumerGroup))
 }
 
 // TrustTLS makes the source trust what config does.

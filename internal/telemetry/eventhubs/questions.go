@@ -277,13 +277,16 @@ func (q *questions) ask(links *rpc, o *question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	again := isBusy(err) && time.Since(o.sent) < q.source.queryLimit
+	code := status(err)
+	isBusy := code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests ||
+		condition(err) == "com.microsoft:server-busy" // it has too many questions
+	again := isBusy && time.Since(o.sent) < q.source.queryLimit
 	switch {
 	case err == nil:
 		q.pauses = 0
 		q.answered[o.about] = o
 
-	case isBusy(err) && !sent.Before(q.paused): // else one that was sent with it was refused before
+	case isBusy && !sent.Before(q.paused): // else one that was sent with it was refused before
 		q.pauses++
 		q.paused = time.Now()
 		//planted:asked-again-at-once break
@@ -375,11 +378,4 @@ func number(answer map[string]any, name string, ok *bool) (n int64) {
 		return 0
 	}
 	return v.Int()
-}
-
-// isBusy reports whether the hub refuses a question because it has too many.
-func isBusy(err error) bool {
-	code := status(err)
-	return code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests ||
-		condition(err) == "com.microsoft:server-busy"
 }

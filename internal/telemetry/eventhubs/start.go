@@ -124,7 +124,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	h.partitions.Store(int64(len(state.partitions)))
 	h.member = ownership.New(ownership.Config{
 		Store:      s.config.Records,
-		Scope:      cs.group.String(),
+		Scope:      string(cs.group),
 		Owner:      s.owner,
 		Partitions: state.partitions,
 		Interval:   s.config.BalanceInterval,

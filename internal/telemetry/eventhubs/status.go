@@ -13,7 +13,7 @@ import (
 
 // Reports returns what the other replicas that are alive report. They read a partition, or wait for one.
 func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
-	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
+	return ownership.Reports(ctx, s.config.Records, string(s.checkpoints().group), s.owner, s.config.OwnershipExpiry)
 }
 
 // errNotRead says that this replica reads no hub.
@@ -48,7 +48,7 @@ func (s *Source) Ownerships(ctx context.Context, withEnds bool) ([]telemetry.Par
 		return nil, err
 	}
 
-	owned, err := ownership.List(ctx, cs.store, cs.group.String())
+	owned, err := ownership.List(ctx, cs.store, string(cs.group))
 	if err != nil {
 		return nil, err
 	}
