@@ -77,10 +77,7 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 		)
 	}
 
-	if j.receiver != "" {
-		s += fmt.Sprintf(", and %q was not notified", j.receiver)
-	}
-
+	s += fmt.Sprintf(", and %q was not notified", j.receiver)
 	if before.At.IsZero() {
 		s += ": no alert before"
 	} else {
@@ -99,20 +96,14 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 // tooClose records that the receiver keeps two deliveries that are less than a window apart.
 func (j *judge) tooClose(a, b Delivery) {
 	what := "two alerts %v apart"
-	at := ""
-
 	if b.Recovery {
 		what = "a recovery %v after an alert"
 	}
 
-	if j.receiver != "" {
-		at = fmt.Sprintf(" at %q", j.receiver)
-	}
-
 	j.TooClose = append(
 		j.TooClose,
-		Violation{b.At, fmt.Sprintf("%s had "+what+"%s: id %s token %d at %s, id %s token %d at %s",
-			j.alarm, b.At.Sub(a.At), at, a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))},
+		Violation{b.At, fmt.Sprintf("%s had "+what+" at %q: id %s token %d at %s, id %s token %d at %s",
+			j.alarm, b.At.Sub(a.At), j.receiver, a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))},
 	)
 }
 
