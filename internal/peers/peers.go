@@ -278,22 +278,38 @@ func (m *Peer) keep(ctx context.Context) error {
 	}
 }
 
+// maxRules bounds the rules in a record. It is more than several configurations have.
+const maxRules = 200
+
 // renew writes the settings of m in place of r, unless they have just been written, with the times since when its rules are
-// in force: since r says so, or from now on. It fails with records.ErrConflict if r is not the current record.
+// in force: since r says so, or from now on. It keeps the rules that only r has, until they have not been renewed for too
+// long: who has them may be active. It fails with records.ErrConflict if r is not the current record.
 func (m *Peer) renew(ctx context.Context, r record) error {
 	next := m.settings
-	since := max(0, r.now.Sub(r.written))
+	next.Rules = maps.Clone(next.Rules)
+	age := max(0, r.now.Sub(r.written))
 
 	if r.etag != "" && m.agrees(r) {
-		if since < m.beat/2 && m.rulesAreFresh(r) {
+		isFresh := age < m.beat/2 // and renewed by replicas that have all rules of m
+		for name := range m.settings.Rules {
+			theirs, ok := r.Rules[name]
+			isFresh = isFresh && ok && theirs.Unseen < m.beat/2
+		}
+
+		if isFresh {
 			return nil
 		}
 
-		next = m.withOthers(r, since)
+		for name, rule := range r.Rules {
+			// A longer time is one in which nobody could renew anything.
+			rule.Unseen += min(age, m.beat)
+			if _, ours := next.Rules[name]; !ours && rule.Unseen <= m.expiry && len(next.Rules) < maxRules {
+				next.Rules[name] = rule
+			}
+		}
 	}
 
 	moved := !m.settings.sees(r.Settings)
-	next.Rules = maps.Clone(next.Rules)
 	for name, ours := range m.settings.Rules {
 		theirs, ok := r.Rules[name]
 		changed := theirs.Resolved != ours.Resolved || theirs.Per != ours.Per
@@ -315,18 +331,6 @@ func (m *Peer) renew(ctx context.Context, r record) error {
 	return err
 }
 
-// rulesAreFresh reports whether r was renewed a moment ago by replicas that have all rules of m.
-func (m *Peer) rulesAreFresh(r record) bool {
-	for name := range m.settings.Rules {
-		theirs, ok := r.Rules[name]
-		if !ok || theirs.Unseen >= m.beat/2 {
-			return false
-		}
-	}
-
-	return true
-}
-
 // Since returns, by name, since when the rules of m's settings are in force, by the store's clock: since now, if no
 // replica has them. Those of which that is not known are left out.
 func (m *Peer) Since(ctx context.Context) (map[string]time.Time, error) {
@@ -345,28 +349,6 @@ func (m *Peer) Since(ctx context.Context) (map[string]time.Time, error) {
 
 	maps.DeleteFunc(since, func(_ string, at time.Time) bool { return at.IsZero() })
 	return since, nil
-}
-
-// maxRules bounds the rules in a record. It is more than several configurations have.
-const maxRules = 200
-
-// withOthers returns the settings of m and the rules that only r has, until they have not been renewed for too
-// long: who has them may be active. since is how old r is.
-func (m *Peer) withOthers(r record, since time.Duration) Settings {
-	next := m.settings
-	next.Rules = maps.Clone(next.Rules)
-	for name, rule := range r.Rules {
-		// A longer time is one in which nobody could renew anything.
-		rule.Unseen += min(since, m.beat)
-		_, ours := next.Rules[name]
-		if isForgotten := rule.Unseen > m.expiry; ours || isForgotten || len(next.Rules) >= maxRules {
-			continue
-		}
-
-		next.Rules[name] = rule
-	}
-
-	return next
 }
 
 // read returns the record, a zero one if there is none.
