@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -141,17 +140,17 @@ func (c *Config) validateFilters(e *configError) {
 			e.add("NOTIFY_URLS", "entry %d has "+format, append([]any{i + 1}, args...)...)
 		}
 		f := r.Filter
-		has := map[string]bool{} // by name, the levels of the rules that it asks for
-		for _, r := range set.Rules {
-			if len(f.Rules) == 0 || slices.Contains(f.Rules, r.Name) {
-				for _, l := range r.Levels {
-					has[l.Name] = true
+		var levels []string // of the rules that it asks for
+		for _, of := range set.Rules {
+			for _, l := range of.Levels {
+				if l.Name != "" && (len(f.Rules) == 0 || slices.Contains(f.Rules, of.Name)) {
+					levels = append(levels, l.Name)
 				}
 			}
 		}
 
-		delete(has, "") // of a rule with one limit
-		levels := slices.Sorted(maps.Keys(has))
+		slices.Sort(levels)
+		levels = slices.Compact(levels)
 		rule := slices.IndexFunc(f.Rules, isNot(names))
 		level := slices.IndexFunc(f.Levels, isNot(levels))
 		switch {
