@@ -70,37 +70,29 @@ func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Recor
 	}
 
 	next := r
-	next.Entries = maps.Clone(r.Entries)
-	if next.Entries == nil {
-		next.Entries = map[string]Entry{}
-	}
-
+	next.Entries = maps.Collect(maps.All(r.Entries))
 	e.Written = now
 	if e.Members == 0 {
 		e.First, e.Since = "", time.Time{}
-	}
-	next.Entries[partition] = e
-
-	switch {
-	case e.Members > 0:
-		switch r.State {
-		case Running:
-		case Over: // it goes on: not everybody knows of its end
-			//planted:over-incident-begins-anew next.ID, next.Began, next.Overs = id, now, 0
-			next.State = Running
-		default:
-			next.ID, next.State, next.Began, next.Overs = id, Running, now, 0
-		}
-		return next, Result{Incident: next.ID, Began: next.Began}
-
-	case was.Members > 0:
+		next.Entries[partition] = e
 		next = next.afterLeaving()
+		return next, Result{Began: next.Began, End: next.End()}
 	}
 
-	return next, Result{Began: next.Began, End: next.End()}
+	next.Entries[partition] = e
+	switch r.State {
+	case Running:
+	case Over: // it goes on: not everybody knows of its end
+		//planted:over-incident-begins-anew next.ID, next.Began, next.Overs = id, now, 0
+		next.State = Running
+	default:
+		next.ID, next.State, next.Began, next.Overs = id, Running, now, 0
+	}
+
+	return next, Result{Incident: next.ID, Began: next.Began}
 }
 
-// afterLeaving returns r after an entry has lost its members.
+// afterLeaving returns r after an entry has lost its members, if it had any.
 func (r Record) afterLeaving() Record {
 	if r.State == Running && r.Partitions() == 0 {
 		r.State = Over
@@ -120,7 +112,7 @@ func (r Record) End() End {
 // Closed returns the record once every receiver has settled an end, and whether that changes it: not if the incident
 // runs again, or was over once more.
 func (r Record) Closed(e End) (Record, bool) {
-	if r.End() != e || e == (End{}) {
+	if !r.MayEnd(e) {
 		return r, false
 	}
 	r.State = Closed
@@ -129,18 +121,14 @@ func (r Record) Closed(e End) (Record, bool) {
 
 // Without returns the record without the entry of a partition that is no more, and whether that changes it.
 func (r Record) Without(partition string) (Record, bool) {
-	was, ok := r.Entries[partition]
-	if !ok {
+	if _, ok := r.Entries[partition]; !ok {
 		return r, false
 	}
 
 	r.Entries = maps.Clone(r.Entries)
 	delete(r.Entries, partition)
-	if was.Members > 0 {
-		r = r.afterLeaving()
-	}
 
-	return r, true
+	return r.afterLeaving(), true
 }
 
 // MayAlert reports whether an alert about the members of a partition, under an incident's id, is still true.
