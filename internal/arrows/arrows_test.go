@@ -27,7 +27,7 @@ const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
 	internal/worker    internal/partition internal/delivery internal/telemetry
-	internal/partition internal/backoff internal/incident internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
+	internal/partition internal/backoff internal/humanize internal/incident internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
 	internal/delivery  internal/backoff internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry internal/humanize
 	internal/ledger    internal/records internal/telemetry

@@ -1,9 +1,8 @@
 package partition
 
 import (
-	"strings"
-
 	"alertworker/internal/delivery"
+	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
@@ -97,22 +96,13 @@ func savedReading(n *delivery.Notice) ledger.Reading {
 		RaisedAt:   fromMicros0(n.RaisedAt),
 		Heard:      fromMicros0(n.Heard),
 		Forgotten:  n.Forgotten,
-		Excluded:   ledger.Text(shortened(n.Excluded, ledger.MaxExcluded)),
+		Excluded:   ledger.Text(humanize.Cut(n.Excluded, ledger.MaxExcluded)),
 	}
 	if n.Outage != nil {
 		r.Outage = &ledger.Outage{Devices: n.Outage.Devices}
 	}
 
 	return r
-}
-
-// shortened returns text, cut to so many bytes if it has more. It shows that.
-func shortened(text string, bytes int) string {
-	const cut = "…"
-	if len(text) <= bytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:bytes-len(cut)], "") + cut
 }
 
 // idOf returns the id of a level as the ledger has it.
