@@ -57,3 +57,32 @@ func TestLimitFromTheMessage(t *testing.T) {
 		wantCheckpoint(t, p, int64(len(readings)))
 	})
 }
+
+// A number in the message takes the place of a limit, or of a clear, where there is one; each level counts its own.
+func TestLimitInTheMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) {
+			r.Levels = []rules.Level{
+				{Name: "warning", Limit: 30, Clear: 25, LimitAt: rules.Reference{Name: "maxTemp"}, ClearAt: rules.Reference{Name: "okTemp"}},
+				{Name: "critical", Limit: 80, Clear: 80},
+			}
+		}, r)
+		s.start(p)
+		p.say("oven", 2*time.Minute,
+			`{"temperature":40,"maxTemp":50}`,
+			`{"temperature":40,"maxTemp":"?"}`, // an alert at 30
+			`{"temperature":28,"okTemp":35}`,   // beyond its limit: 25
+			`{"temperature":28,"okTemp":29}`,   // a recovery
+		)
+		s.end()
+		if got, want := r.notified("oven"), "warning alert 2, warning recovery 4"; got != want {
+			t.Fatalf("notified of %s, want %s", got, want)
+		}
+		counts := &s.stats.Override
+		got := fmt.Sprint(counts[rules.OverrideUsed].Load(), counts[rules.OverrideAbsent].Load(), counts[rules.OverrideOther].Load(), counts[rules.OverrideBeyond].Load())
+		if want := "2 4 1 1"; got != want {
+			t.Errorf("counted %s, want %s", got, want)
+		}
+	})
+}

@@ -85,6 +85,7 @@ func TestClocksThatAreWrong(t *testing.T) {
 		{"set back", late(0, 10*time.Minute, 10*time.Minute), "", map[rules.DeviceTime]int64{rules.TimeUsed: 1, rules.TimeLate: 2}},
 		{"set back, and caught up", late(0, 3*time.Minute, 0), "alert 3", map[rules.DeviceTime]int64{rules.TimeUsed: 2, rules.TimeLate: 1}},
 		{"no time", []any{"soon", "", "$twin.tags.time"}, "alert 3", map[rules.DeviceTime]int64{rules.TimeUnreadable: 3}},
+		{"none before the last one", []any{nil, nil, time.Hour}, "alert 3", map[rules.DeviceTime]int64{rules.TimeMissing: 2, rules.TimeUsed: 1}},
 		{"none at first", []any{nil, time.Duration(0), nil, nil}, "alert 3, alert 4", map[rules.DeviceTime]int64{rules.TimeMissing: 3, rules.TimeUsed: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -175,16 +175,14 @@ func (reg *register) lack(g *group, before delivery.Place) {
 	reg.mark.held.Add(&g.lacks, before, micros(reg.mark.last.Time))
 }
 
-// alertGroup has people told of a member of a group that has reached its limit. What opens the group asks no memory:
+// alertGroup has people told of a member of a group that has reached its limit. What opens the group finds an empty memory:
 // another owner may have sent the end of the incident that it is of.
 func (reg *register) alertGroup(a *delivery.Alert, more *delivery.More) {
 	g := reg.groups[a.Key]
 	receivers := a.Receivers
-	if !a.Opens || g.members > 1 {
-		for i := range reg.evaluator.book.Receivers {
-			if g.memory.Quiet(i) {
-				receivers &^= 1 << i
-			}
+	for i := range reg.evaluator.book.Receivers {
+		if g.memory.Quiet(i) {
+			receivers &^= 1 << i
 		}
 	}
 

@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -119,7 +118,6 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 
 	ours := r.Entries[reg.id]
 	ours.Members, ours.Written = members, now
-	r.Entries = maps.Clone(r.Entries)
 	r.Entries[reg.id] = ours
 	about.Members, about.AtLeast = r.Members(now.Add(-key.Topic.Message.Window))
 	about.Began, about.First = r.Began, r.First().First

@@ -10,7 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"alertworker/internal/incident"
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
@@ -54,13 +58,17 @@ func TestIncidentOfTwoPartitions(t *testing.T) {
 		other.store, other.ledgers = s.store, s.ledgers
 		other.start(q)
 
+		began := time.Now()
 		p.publishOf("freezer-1", "berlin", 40)
 		time.Sleep(time.Second)
 		q.publishOf("freezer-2", "berlin", 40)
 		p.publishOf("freezer-3", "paris", 40)
 		time.Sleep(2 * window)
-		p.publishOf("freezer-4", "berlin", 40) // a reminder
+		q.publishOf("freezer-2", "berlin", 40) // a reminder
+		p.publishOf("freezer-4", "berlin", 20)
 		time.Sleep(2 * window)
+		p.publishOf("freezer-4", "berlin", 40)
+		time.Sleep(time.Second)
 		if n, m := s.counts()[0], other.counts()[0]; n.Open != 3 || n.Incidents != 2 || m.Open != 1 || m.Incidents != 1 {
 			t.Errorf("%+v and %+v are counted", n, m)
 		}
@@ -74,12 +82,17 @@ func TestIncidentOfTwoPartitions(t *testing.T) {
 		s.end()
 		other.end()
 
-		want := "A: 1 in berlin, B: 1 in paris, A: 3 in berlin, A over in berlin, C: 1 in berlin"
+		want := "A: 1 in berlin, B: 1 in paris, A: 2 in berlin, A: 3 in berlin, A over in berlin, C: 1 in berlin"
 		if got := r.incidents(); got != want {
 			t.Errorf("told %s, want %s", got, want)
 		}
-		wantCheckpoint(t, p, 5)
-		wantCheckpoint(t, q, 3)
+		for _, a := range r.all()[:4] {
+			if i := a.Incident; a.PerValue == "berlin" && (i.First != "freezer-1" || !i.Began.Equal(began)) {
+				t.Errorf("told of %+v", i)
+			}
+		}
+		wantCheckpoint(t, p, 6)
+		wantCheckpoint(t, q, 4)
 	})
 }
 
@@ -101,6 +114,11 @@ func TestIncidentGoesOn(t *testing.T) {
 		s.end()
 		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
 			t.Errorf("told %s, want %s", got, want)
+		}
+		for _, id := range []string{"0", "1"} {
+			if _, c, err := ledger.Open(t.Context(), s.ledgers, id); err != nil || len(c.Ends) > 0 {
+				t.Errorf("the ledger of %s has %+v, %v", id, c.Ends, err)
+			}
 		}
 	})
 }
@@ -139,6 +157,8 @@ func TestIncidentsWithoutRecords(t *testing.T) {
 			}
 			return call(ctx)
 		})
+		core, logs := observer.New(zap.WarnLevel)
+		s.config.Log = zap.New(core)
 		s.start(p)
 		p.publish("kiln", 20)
 		time.Sleep(2 * interval)
@@ -147,6 +167,9 @@ func TestIncidentsWithoutRecords(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if got := r.incidents(); got != "" {
 			t.Errorf("told %s without a record", got)
+		}
+		if logs.FilterMessageSnippet("the record of an incident cannot be written").Len() == 0 {
+			t.Errorf("nobody is told why: %v", logs.All())
 		}
 		wantCheckpoint(t, p, 1)
 		down.Store(false)
@@ -217,9 +240,14 @@ func TestSilentGatewayWithoutRecoveries(t *testing.T) {
 func TestIncidentOfARemovedRuleEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := &receiver{}, newPartition("0")
-		s := with(t, inSite, r)
+		s := with(t, func(r *rules.Rule) {
+			inSite(r)
+			r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 30}, {Name: "critical", Limit: 80, Clear: 80}}
+		}, r)
 		s.start(p)
-		p.publishOf("freezer-1", "berlin", 40)
+		p.publishOf("freezer-1", "berlin", 90)
+		time.Sleep(time.Second)
+		p.publishOf("freezer-2", "rome", 40) // whose alarm stays
 		time.Sleep(2 * window)
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		p.publishOf("freezer-1", "berlin", 20)
@@ -231,7 +259,7 @@ func TestIncidentOfARemovedRuleEnds(t *testing.T) {
 		next.start(p.reopen())
 		time.Sleep(2 * window)
 		next.end()
-		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+		if got, want := r.incidents(), "A: 1 in berlin, B: 1 in rome, A over in berlin"; got != want {
 			t.Errorf("told %s, want %s", got, want)
 		}
 	})
@@ -304,6 +332,11 @@ func TestIncidentAfterTakeOver(t *testing.T) {
 				}
 				if got := r.incidents(); got != c.want {
 					t.Errorf("told %s, want %s", got, c.want)
+				}
+				for _, a := range r.all() {
+					if a.Device != "freezer-1" || a.Sequence == 0 {
+						t.Errorf("it is about %q, event %d", a.Device, a.Sequence)
+					}
 				}
 			})
 		})
@@ -427,6 +460,179 @@ func TestMutedGateway(t *testing.T) {
 		s.end()
 		if got, want := r.incidents(), "A: 1 in gw-13, B: 1 in gw-12"; got != want {
 			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
+// A record that is lost before anybody was told of its incident begins anew, and people are told of that.
+func TestIncidentWhoseRecordIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{answer: failing(errBusy)}, newPartition("0")
+		s := with(t, inSite, r)
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(window)
+		for page, err := range records.Pages(t.Context(), s.ledgers, "incidents/") {
+			if err != nil || len(page) != 1 {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			if err := s.ledgers.Delete(t.Context(), page[0].Name, records.Any); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.set(nil)
+		time.Sleep(10 * window)
+		wantCheckpoint(t, p, 1)
+		p.publishOf("freezer-1", "berlin", 20)
+		time.Sleep(2 * window)
+		s.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
+// Who wants only some members is told of them although the alert about another one went to others.
+func TestIncidentForWhoWantsOtherMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours := &receiver{answer: wait(8 * time.Second), level: "hot", only: notify.Filter{Property: "team", Values: []string{"ours"}}}
+		theirs := &receiver{level: "hot", only: notify.Filter{Property: "team", Values: []string{"theirs"}}}
+		p := newPartition("0")
+		s := with(t, inSite, ours, theirs)
+		s.level = "hot"
+		s.start(p)
+		for i, team := range []string{"ours", "ours", "theirs", "nobody's"} {
+			p.publishProperties(fmt.Sprint("freezer-", i), `{"temperature":40}`, map[string]any{"site": "berlin", "team": team})
+			time.Sleep(time.Second)
+		}
+		if got := theirs.incidents(); got != "" {
+			t.Errorf("told %s while the alert is on its way", got)
+		}
+		time.Sleep(3 * window)
+		wantCheckpoint(t, p, 4)
+		s.end()
+		if got, want := ours.incidents()+"; "+theirs.incidents(), "A: 1 in berlin; A: 4 in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
+// A rule that says how often an alarm is sent again says so of incidents, for one member and for several.
+func TestIncidentThatIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		s := with(t, func(r *rules.Rule) { inSite(r); r.Repeat = 30 * time.Minute }, r)
+		s.start(p)
+		for range 10 {
+			p.publishOf("freezer-1", "berlin", 40)
+			time.Sleep(2 * window)
+		}
+		p.publishOf("freezer-2", "berlin", 40)
+		time.Sleep(5 * window)
+		if got, want := r.incidents(), "A: 1 in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		time.Sleep(5 * window)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(window)
+		p.publishOf("freezer-1", "berlin", 20)
+		p.publishOf("freezer-2", "berlin", 20)
+		time.Sleep(2 * window)
+		p.publishOf("freezer-2", "berlin", 40)
+		time.Sleep(window)
+		s.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A: 2 in berlin, A over in berlin, B: 1 in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
+// An end that becomes due when the ledger has been written, because the record was not, is in the ledger all the same.
+func TestIncidentThatEndsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, down := &receiver{}, atomic.Bool{}
+		s, p := with(t, inSite, r), newPartition("0")
+		whole := s.ledgers
+		s.ledgers = records.Around(whole, func(ctx context.Context, _ records.Op, name string, call func(context.Context) error) error {
+			if down.Load() && strings.HasPrefix(name, "incidents/") {
+				return errors.New("503")
+			}
+			return call(ctx)
+		})
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(2 * window)
+		r.set(failing(errBusy))
+		down.Store(true)
+		p.publishOf("freezer-1", "berlin", 20)
+		time.Sleep(4 * interval)
+		down.Store(false)
+		time.Sleep(2 * window)
+		before, c, err := ledger.Open(t.Context(), whole, "0") // as whoever takes over after a crash finds it
+		if err != nil || len(c.Ends) != 1 || c.Ends[0].Device != "freezer-1" {
+			t.Errorf("%v has the ends %+v, %v", before, c.Ends, err)
+		}
+		s.end()
+	})
+}
+
+// Devices that were silent when nobody could be told are an alert of the next owner's.
+func TestSilentGatewayIsToldByTheNextOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{answer: failing(errBusy)}, newPartition("0")
+		silent := func(r *rules.Rule) {
+			r.Per, r.Field, r.Silent, r.Forget, r.Levels = "gateway", "", 15*time.Minute, 24*time.Hour, []rules.Level{{}}
+		}
+		s := with(t, silent, r)
+		s.start(p)
+		say := func(device, gateway string) {
+			p.publishProperties(device, `{}`, map[string]any{"gateway": gateway})
+		}
+		say("meter-1", "gw-12")
+		for range 5 {
+			say("meter-2", "gw-13")
+			time.Sleep(5 * time.Minute)
+		}
+		s.end()
+		r.set(nil)
+		next := with(t, silent, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		say("meter-2", "gw-13")
+		time.Sleep(2 * time.Minute)
+		next.end()
+		if got, want := r.incidents(), "A: 1 in gw-12"; got != want {
+			t.Fatalf("told %s, want %s", got, want)
+		}
+		if a := r.all()[0]; a.Device != "meter-1" || a.Silent != 15*time.Minute || !a.LastHeard.Equal(a.Since) || !a.Enqueued.Equal(a.Since.Add(a.Silent)) {
+			t.Errorf("%+v", a)
+		}
+	})
+}
+
+// A partition ends once no record of an incident is being written any more.
+func TestEndWaitsForRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := with(t, inSite, &receiver{}), newPartition("0")
+		var writing atomic.Int32
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+			if strings.HasPrefix(name, "incidents/") && op == records.OpRead {
+				writing.Add(1)
+				defer writing.Add(-1)
+				time.Sleep(time.Minute)
+			}
+			return call(ctx)
+		})
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", 40)
+		pass(time.Second)
+		if writing.Load() != 1 {
+			t.Fatal("no record is being written")
+		}
+		s.end()
+		if writing.Load() != 0 {
+			t.Error("a record is being written when the partition has ended")
 		}
 	})
 }

@@ -184,6 +184,12 @@ func TestManySensors(t *testing.T) {
 		sensors := map[string]int{}
 		for _, a := range r.alerts("gw") {
 			sensors[a.Source]++
+			if len(a.Sensor) != 4 {
+				t.Errorf("%s is about the sensor %q", a.Source, a.Sensor)
+			}
+		}
+		if n := s.counts()[0]; n.Open != kept+1 || n.Due != 0 {
+			t.Errorf("%+v are counted", n)
 		}
 		if n := len(sensors); n != kept+1 || len(r.alerts("oven")) != 1 {
 			t.Errorf("%d windows of gw, want one for each of %d sensors and its own; %d alerts of another device", n, kept, len(r.alerts("oven")))

@@ -2,6 +2,7 @@ package partition_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -932,5 +933,43 @@ func TestRecoveryWhileTheOwnerIsBehind(t *testing.T) {
 		if got, want := r.notified("oven"), "alert 1, alert 3"; got != want {
 			t.Errorf("notified of %s; want %s", got, want)
 		}
+	})
+}
+
+// Within a window that only this replica knows, because the receiver refused its alert, another owner may have seen the alarm
+// end: one that opens when the partition is back asks the gate.
+func TestAlarmOpensAgainAfterAnotherOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(&notify.Error{Refused: true, Err: errors.New("400")})}
+		s := with(t, nil, r)
+		ctx, stop := context.WithCancel(t.Context())
+		s.consume(ctx, p)
+		p.publish("oven", hot)
+		time.Sleep(10 * time.Second)
+		stop()
+		s.work.Wait()
+		r.set(nil)
+		if n := len(s.dead.all()); n != 1 {
+			t.Fatalf("%d dead letters", n)
+		}
+
+		other := with(t, nil, r)
+		other.store, other.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		other.start(p)
+		p.publish("oven", cool)
+		time.Sleep(10 * time.Second)
+		other.end()
+
+		p = p.reopen()
+		ctx, stop = context.WithCancel(t.Context())
+		s.work.Go(func() { _ = s.run(ctx, p) })
+		p.publish("oven", hot)
+		time.Sleep(10 * time.Second)
+		if got, want := r.notified("oven"), "alert 3"; got != want {
+			t.Errorf("notified of %s, want %s", got, want)
+		}
+		stop()
+		s.work.Wait()
 	})
 }

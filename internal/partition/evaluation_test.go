@@ -1,0 +1,92 @@
+package partition
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
+	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
+)
+
+// Who has no partition, such as the HTTP trigger, takes each event as if no rule had state: a Message says what of it alerts,
+// and which sensors it is of.
+func TestMessageWithoutAPartition(t *testing.T) {
+	set := rules.Threshold("t", 30, time.Minute)
+	r := &set.Rules[0]
+	r.Each, r.Sensor, r.Resolved = "r", []string{"s"}, true
+	r.Levels[0].For = time.Hour
+	r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
+	set.Show = []string{"mode"}
+	ev := benchRules(t, set).config.Evaluator
+	counters := ev.book.Counters
+	m := ev.NewMessage()
+	for _, tt := range []struct {
+		body    string
+		reason  telemetry.Reason
+		reaches bool
+		alerts  []string
+		sensors []string
+		over    int64 // events that reach a limit, so far
+	}{
+		{`{"mode":"run","r":[{"s":"a","t":91},{"s":"b","t":20},{"s":"c"},{"t":5}]}`, telemetry.ReasonOK, true, []string{"a 91 of oven / a"}, []string{"a", "b"}, 1},
+		{`{"mode":"run","r":[{"s":"a","t":21},{"s":"b","t":20}]}`, telemetry.ReasonOK, false, nil, []string{"a", "b"}, 1},
+		{`{"mode":"run","r":[{"t":92}]}`, telemetry.ReasonOK, true, []string{" 92 of oven"}, nil, 2},
+		{`{"mode":"stop","r":[{"s":"a","t":91}]}`, telemetry.ReasonOK, false, nil, nil, 2},
+		{`{"mode":"run","r":[]}`, telemetry.ReasonMissing, false, nil, nil, 2},
+	} {
+		e := exactEvent(1, "oven", "0")
+		e.Body = []byte(tt.body)
+		before := counters.Events[tt.reason].Load()
+		if reason, reaches := m.Read(&e); reason != tt.reason || reaches != tt.reaches || counters.Events[reason].Load() != before+1 {
+			t.Errorf("%s: %v, and reaches a limit: %v", tt.body, reason, reaches)
+		}
+		alerts, over := m.Alerts()
+		if over != tt.reaches || counters.Over.Load() != tt.over {
+			t.Errorf("%s: over %v, counted %d", tt.body, over, counters.Over.Load())
+		}
+		var got []string
+		for i := range alerts {
+			a := &alerts[i]
+			got = append(got, fmt.Sprintf("%s %v of %s", a.Alert.Sensor, a.Alert.Reading.Value, a.Alert.Key.About))
+			if more := a.More(); more == nil || more.Shown == "" || more.Of != (sensor.ID{}) || more.Arrival != nil {
+				t.Errorf("%s: %+v", tt.body, more)
+			}
+			a.Arrival = &delivery.Arrival{ID: "x"}
+			if a.More().Arrival != a.Arrival {
+				t.Errorf("%s: it does not say when it came", tt.body)
+			}
+		}
+		if !slices.Equal(got, tt.alerts) {
+			t.Errorf("%s: alerts are %q, want %q", tt.body, got, tt.alerts)
+		}
+		sensors := m.Sensors()
+		for _, v := range sensors {
+			if v != telemetry.VerdictNormal {
+				t.Errorf("%s: %v", tt.body, v)
+			}
+		}
+		if got := slices.Sorted(maps.Keys(sensors)); !slices.Equal(got, tt.sensors) {
+			t.Errorf("%s: sensors are %q, want %q", tt.body, got, tt.sensors)
+		}
+	}
+}
+
+// In a ledger of version 1.0 nothing says that a milder level was held back by a higher one: when that ends, the milder one
+// alerts all the same.
+func TestMilderLevelOfAnOldLedger(t *testing.T) {
+	r := newExactReader(exactEvaluator(t), func(telemetry.Position, telemetry.Position) {})
+	for _, level := range []string{"warning", "critical"} {
+		since := exactPosition(1).Time
+		r.register.restore(ledger.Alarm{Device: "oven", Rule: "temperature", Level: level, Open: true, Since: since, Value: 90, Limit: 30, Measured: r.register.evaluator.levels[0].id.measured}, false)
+	}
+	r.register.take([]telemetry.Event{exactEvent(2, "oven", "27")})
+	if want := []string{"000002 oven warning"}; !slices.Equal(r.out.alerts, want) {
+		t.Errorf("alerts are %q, want %q", r.out.alerts, want)
+	}
+}

@@ -1,0 +1,299 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
+	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
+)
+
+// A told is told of notices, and delivers none.
+type told struct{ given, withdrawn []*delivery.Notice }
+
+func (*told) Alert(*delivery.Alert, delivery.Details)       {}
+func (o *told) Give(_ delivery.Key, n *delivery.Notice)     { o.given = append(o.given, n) }
+func (o *told) Withdraw(_ delivery.Key, n *delivery.Notice) { o.withdrawn = append(o.withdrawn, n) }
+func (o *told) counts() string {
+	return fmt.Sprintf("%d given, %d withdrawn", len(o.given), len(o.withdrawn))
+}
+func (o *told) last() *delivery.Notice { return o.given[len(o.given)-1] }
+
+// memory are Incidents of one replica, which numbers them.
+type memory struct {
+	records map[incident.Group]incident.Record
+	begun   int
+	err     error // of any write
+}
+
+func (m *memory) Sync(_ context.Context, g incident.Group, partition string, e incident.Entry) (result incident.Result, err error) {
+	if m.err != nil {
+		return result, m.err
+	}
+	m.begun++
+	m.records[g], result = m.records[g].Sync(partition, e, fmt.Sprint("id-", m.begun), time.Now())
+	return result, nil
+}
+
+func (m *memory) Close(_ context.Context, g incident.Group, e incident.End) error {
+	m.records[g], _ = m.records[g].Closed(e)
+	return m.err
+}
+
+// A grouped is the register of a rule with incidents, of which a test writes the records.
+type grouped struct {
+	*register
+	to      told
+	records memory
+	n       int64
+}
+
+func newGrouped(t *testing.T) *grouped {
+	set := rules.Threshold("temperature", 30, time.Minute)
+	set.Rules[0].Resolved, set.Rules[0].Per = true, "site"
+	g := &grouped{records: memory{records: map[incident.Group]incident.Record{}}}
+	s := benchRules(t, set)
+	g.register = newRegister(s.config.Evaluator, "0", "log", 20)
+	g.watch(nil, s.log)
+	g.out = &g.to
+	return g
+}
+
+// read has a device in a site say a value, and writes the records that changes.
+func (g *grouped) read(device, site, value string) {
+	g.n++
+	e := exactEvent(g.n, device, value)
+	e.Body = []byte(strings.Replace(string(e.Body), "{", fmt.Sprintf(`{"site":%q,`, site), 1))
+	g.take([]telemetry.Event{e})
+	g.write()
+}
+
+func (g *grouped) write() {
+	for one := g.nextGroup(); one != nil; one = g.nextGroup() {
+		for any, err := true, error(nil); any && err == nil; {
+			any, err = g.writeGroup(context.Background(), &g.records, one)
+		}
+	}
+}
+
+// settled has every receiver settle the notice that was given last.
+func (g *grouped) settled() {
+	n := g.to.last()
+	n.Settle(0)
+	g.settle(delivery.Key{About: sensor.Of("berlin"), Topic: g.evaluator.levels[0].shared}, n)
+	g.write()
+}
+
+func (g *grouped) berlin() *group { return g.groups[g.evaluator.levels[0].groupKey("berlin")] }
+
+// Groups have a bound, and so has what devices share; whoever has a group may join it all the same.
+func TestWhoMayJoinAGroup(t *testing.T) {
+	g := newGrouped(t)
+	l := g.evaluator.levels[0]
+	for length, want := range map[int]bool{0: false, 1: true, incident.MaxValue: true, incident.MaxValue + 1: false} {
+		if got := g.mayJoin(l, strings.Repeat("x", length)); got != want {
+			t.Errorf("%d bytes: %v", length, got)
+		}
+	}
+	for i := range maxGroups - 1 {
+		g.groupOf(l, fmt.Sprint(i))
+	}
+	if !g.mayJoin(l, "berlin") {
+		t.Error("the last group has no room")
+	}
+	g.groupOf(l, "berlin")
+	if g.mayJoin(l, "paris") || !g.mayJoin(l, "berlin") {
+		t.Error("another group has room, or one that is there has none")
+	}
+}
+
+// A group is there while it has members or something is due of it, and no longer.
+func TestLifeOfAGroup(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	if b := g.berlin(); b == nil || b.members != 1 || !b.has(g.to.last()) || b.has(&delivery.Notice{}) {
+		t.Fatalf("the group is %+v", b)
+	}
+	g.settled()
+	g.read("freezer-2", "berlin", "40")
+	g.read("freezer-1", "berlin", "20")
+	if b := g.berlin(); b == nil || b.members != 1 || len(g.records.records) != 1 {
+		t.Fatalf("the group is %+v", b)
+	}
+	g.settled() // what freezer-2 has said
+	g.read("freezer-2", "berlin", "20")
+	end := g.to.last()
+	if !end.Incident.Over || end.Reading.More.Of.Device != "freezer-2" || !g.berlin().has(end) {
+		t.Fatalf("the end is %+v", end)
+	}
+	g.settled()
+	if len(g.groups) != 0 || g.mark.held.Len() != 0 {
+		t.Errorf("%d groups are left, and %d events hold the watermark", len(g.groups), g.mark.held.Len())
+	}
+	for _, r := range g.records.records {
+		if r.State != incident.Closed {
+			t.Errorf("it is %s", r.State)
+		}
+	}
+}
+
+// An alert that nobody has got when the last member leaves is withdrawn, and the next member has another one.
+func TestMemberComesBackBeforeAnybodyWasTold(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.read("freezer-1", "berlin", "20")
+	if got, want := g.to.counts(), "2 given, 1 withdrawn"; got != want { // an end, too
+		t.Errorf("%s, want %s", got, want)
+	}
+	g.read("freezer-1", "berlin", "40")
+	if got, want := g.to.counts(), "3 given, 2 withdrawn"; got != want || g.to.last().Incident.Over {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if n := g.mark.held.Len(); n != 1 {
+		t.Errorf("%d events hold the watermark", n)
+	}
+}
+
+// An alert waits for the record, is given once, and again under another name if the record has begun anew.
+func TestAlertIsOfTheIncidentThatTheRecordNames(t *testing.T) {
+	g := newGrouped(t)
+	g.records.err = errors.New("503")
+	g.read("freezer-1", "berlin", "40")
+	g.queue(g.berlin())
+	if got, want := g.to.counts(), "0 given, 0 withdrawn"; got != want || g.mark.held.Len() != 2 {
+		t.Fatalf("%s, want %s; %d hold the watermark", got, want, g.mark.held.Len())
+	}
+	g.records.err = nil
+	g.berlin().queued = false // who tries again has it
+	g.queue(g.berlin())
+	g.write()
+	g.read("freezer-1", "berlin", "41")
+	if got, want := g.to.counts(), "1 given, 0 withdrawn"; got != want || g.mark.held.Len() != 1 {
+		t.Fatalf("%s, want %s; %d hold the watermark", got, want, g.mark.held.Len())
+	}
+	was := g.to.last().Incident.About.ID
+	clear(g.records.records)
+	g.register.write(g.berlin())
+	g.write()
+	if got, want := g.to.counts(), "2 given, 1 withdrawn"; got != want || g.to.last().Incident.About.ID == was {
+		t.Errorf("%s, want %s; %s was %s", got, want, g.to.last().Incident.About.ID, was)
+	}
+}
+
+// A record says of which event its members are, and how many they are once a window is over; nothing is written for nothing.
+func TestWhatAnEntrySays(t *testing.T) {
+	g := newGrouped(t)
+	entry := func() (e incident.Entry) {
+		for _, r := range g.records.records {
+			e = r.Entries["0"]
+		}
+		return e
+	}
+	g.read("kiln", "", "20")
+	g.read("freezer-1", "berlin", "40")
+	g.read("freezer-2", "berlin", "40")
+	if e := entry(); e.Members != 1 || e.First != "freezer-1" || e.Position.Sequence != 2 || e.Position.Log != logName("g", "0") {
+		t.Errorf("the entry is %+v", e)
+	}
+	g.recount()
+	g.write()
+	if e := entry(); e.Members != 1 || g.records.begun != 1 {
+		t.Errorf("within the window the entry is %+v, after %d writes", e, g.records.begun)
+	}
+	g.berlin().written = time.Now().Add(-2 * time.Minute)
+	for range 3 {
+		g.recount()
+		g.write()
+	}
+	if e := entry(); e.Members != 2 || e.Position.Sequence != 3 || g.records.begun != 2 {
+		t.Errorf("then it is %+v, after %d writes", e, g.records.begun)
+	}
+	g.berlin().written = time.Now().Add(-2 * time.Minute)
+	g.recount()
+	g.write()
+	if g.records.begun != 2 {
+		t.Error("it is written although nothing has changed")
+	}
+}
+
+// An end that is due already is not given again, and another one takes its place.
+func TestEndThatIsDueAlready(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.settled()
+	g.read("freezer-1", "berlin", "20")
+	b, end := g.berlin(), endOf(g.to.last())
+	g.alarms.history.edited = false
+	g.endGroup(b, end, time.Time{})
+	if got, want := g.to.counts(), "2 given, 0 withdrawn"; got != want || g.alarms.history.edited {
+		t.Errorf("%s, want %s", got, want)
+	}
+	end.Overs++
+	g.endGroup(b, end, time.Time{})
+	if got, want := g.to.counts(), "3 given, 1 withdrawn"; got != want || !g.alarms.history.edited || endOf(g.to.last()) != end {
+		t.Errorf("%s, want %s", got, want)
+	}
+	g.dropEnd(b)
+	if got, want := g.to.counts(), "3 given, 2 withdrawn"; got != want || b.due != nil {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Who else than the owner of the first partition ends what nobody ends, and what has members here, is nobody.
+func TestWhoAdoptsAnIncident(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		id       string        // of the partition
+		device   string        // that is a member here before, if not empty
+		members  int           // that the record has of this partition
+		lasts    time.Duration // for which it has been over
+		site     string
+		isDue    bool
+		isWanted bool // its record is to be written
+	}{
+		{name: "overdue", id: "0", lasts: 2 * time.Hour, site: "berlin", isDue: true, isWanted: true},
+		{name: "overdue, elsewhere", id: "1", lasts: 2 * time.Hour, site: "berlin"},
+		{name: "just over", id: "0", lasts: time.Minute, site: "berlin"},
+		{name: "with a member", id: "0", device: "freezer-1", lasts: 2 * time.Hour, site: "berlin"},
+		{name: "members that nobody knows", id: "1", members: 2, site: "berlin", isWanted: true},
+		{name: "members that are known", id: "1", device: "freezer-1", members: 2, site: "berlin"},
+		{name: "too long a value", id: "0", lasts: 2 * time.Hour, site: strings.Repeat("x", 129)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGrouped(t)
+			g.id = tt.id
+			if tt.device != "" {
+				g.read(tt.device, "berlin", "40")
+				g.settled()
+			}
+			before := len(g.to.given)
+			r := incident.Record{ID: "a", State: incident.Running, Overs: 1, Entries: map[string]incident.Entry{tt.id: {Members: tt.members}}}
+			if tt.lasts > 0 {
+				r.State = incident.Over
+			}
+			of := incident.Group{Rule: g.evaluator.levels[0].rule.Name, Per: "site", Value: tt.site}
+			g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts})
+			if isDue := len(g.to.given) > before; isDue != tt.isDue {
+				t.Errorf("an end is due: %v", isDue)
+			}
+			if isWanted := len(g.regrouped) > 0; isWanted != tt.isWanted {
+				t.Errorf("the record is to be written: %v", isWanted)
+			}
+			if tt.device == "" && !tt.isWanted && len(g.groups) > 0 {
+				t.Error("there is a group")
+			}
+			of.Per = "plant"
+			g.regrouped = nil
+			if g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts}); len(g.regrouped) > 0 {
+				t.Error("one of no rule is adopted")
+			}
+		})
+	}
+}
