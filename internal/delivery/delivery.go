@@ -20,7 +20,7 @@ import (
 //	state          what it waits for                         then
 //	ready          its turn                                  attempting
 //	pausing        the time of the next attempt              ready
-//	awaitsWindow   the last alert's window to end            ready; recoveries only
+//	awaitsWindow   the last alert's window to end            ready; of recoveries and incidents only
 //	awaitsReceiver the same as pausing: the receiver has     attempting; pausing once the receiver answers
 //	               not answered since the last one failed
 //	givenUp        its dead letter to be composed, unless    attempting

@@ -20,10 +20,11 @@
 //
 // # The way of an alert
 //
-// Outbox.Alert begins a delivery, unless the reading joins one, and delivery.await has it wait for its turn. After every
-// change receiver.dispatch asks receiver.next whose turn it is, and starts a message. There message.deliver has each attempt
-// claim its key, sends what could be claimed, and settles the claims. Then attempt.conclude says how the delivery goes on,
-// and delivery.follow has it: it is settled, waits again, or is given up.
+// Outbox.Alert begins a delivery, unless the reading joins one: queue.begin has it wait for its turn. After every change
+// receiver.dispatch asks receiver.next whose turn it is, and starts a message. There message.deliver has each attempt claim
+// its key, sends what could be claimed, and settles the claims. Then attempt.conclude says how the delivery goes on, and
+// delivery.follow has it: it is settled, waits again, or is given up. What has joined one that ends, and is not settled with
+// it, goes on in another: see delivery.replace.
 //
 // # Outages
 //
