@@ -612,6 +612,11 @@ func TestBegin(t *testing.T) {
 			b.Forget(sensor.Of("oven"))
 			b.Save(b.t.Context(), false) // whatever was written a moment ago
 		}, false, 2, 0, "kiln fell"},
+		{"a former owner, which knew of no checkpoint, has written what it knew", func(b *bench) {
+			b.sends("oven")
+			b.begin(telemetry.Position{})
+			b.Save(b.t.Context(), true)
+		}, false, 2, 0, "oven heard by 3, oven fell, kiln fell"},
 		{"there is no roster", func(*bench) {}, true, 2, 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -645,6 +650,36 @@ func TestBegin(t *testing.T) {
 			if got := strings.Join(b.said, ", "); got != tt.want {
 				t.Errorf("it says %q, want %q", got, tt.want)
 			}
+		})
+	}
+}
+
+// Without a checkpoint reading begins with the earliest event that there is. Where the roster is further than that, nothing is
+// missing.
+func TestBeginWithoutACheckpoint(t *testing.T) {
+	for name, tt := range map[string]struct {
+		earliest int
+		want     string // the limit after the last event
+	}{
+		"nothing is missing":         {1, "oven fell"},
+		"only what was heard":        {2, "oven fell"},
+		"what nobody heard, perhaps": {4, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.sends("oven", "kiln")
+			b.Save(t.Context(), true)
+			b.now = limit - time.Minute
+			b.publish("kiln")
+			b.publish("kiln")
+			if from, _ := b.begin(telemetry.Position{}); from != (telemetry.Position{}) {
+				t.Fatalf("it begins after %+v", from)
+			}
+			for _, e := range b.log[tt.earliest-1:] {
+				b.hear(e, true, 0)
+			}
+			b.now += 2 * time.Minute
+			b.says("after that", tt.want)
 		})
 	}
 }

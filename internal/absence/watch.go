@@ -296,9 +296,9 @@ type Ended struct {
 	Excluded bool // the rule expects nothing more of the device
 }
 
-// Begin goes on from the roster that was loaded, with events after start and the alarms of the ledger. It returns where
-// reading has to begin, which is start or before it, and the silences that have ended: a former owner that did not know of
-// the alarm has read that.
+// Begin goes on from the roster that was loaded, with events after start, which says of what hub they are also if there is
+// none before the first, and the alarms of the ledger. It returns where reading has to begin, which is start or before it,
+// and the silences that have ended: a former owner that did not know of the alarm has read that.
 func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Position, ended []Ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -344,18 +344,23 @@ func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Pos
 // long before start, else at start. Then what the roster lacks raises its floors.
 func (w *Watch) readAfter(start telemetry.Position) {
 	r := w.roster
-	w.read = start
+	if start.Offset != "" {
+		w.read = start
+	}
 	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
 
 	switch {
-	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:
-		r.Rebase(start)
+	case !w.found || start.Generation != r.Position.Generation:
+		r.Rebase(w.read)
 		//planted:other-hub-without-roster if w.found { skip }
 		w.found = false
 		if start.Offset == "" {
 			floor.Sequence = -1
 		}
 		r.Raise(floor)
+
+	case start.Offset == "": // reading begins with the earliest event that there is, and nothing after the roster may be missing
+		w.expected = r.Position.Sequence + 1
 
 	case start.NotAfter(r.Position):
 

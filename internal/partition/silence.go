@@ -119,7 +119,10 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 
 	s.register.mu.Unlock()
 
-	from, ended := s.register.unheard.Begin(start, open)
+	resumed, _ := s.partition.Resumed()
+	begin := start
+	begin.Generation = resumed.Generation
+	from, ended := s.register.unheard.Begin(begin, open)
 	if from != start {
 		s.register.lastRead, s.register.last.replayed = from, start
 		s.partition.Rewind(from)
