@@ -333,6 +333,11 @@ func (o *owner) Rewind(at telemetry.Position) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.next = int(at.Sequence)
+	for i := range o.log.reigns {
+		if r := &o.log.reigns[i]; r.owner == o {
+			r.hears = at.Sequence
+		}
+	}
 	o.noteLocked("%s begins at %d", o.name, o.next)
 }
 

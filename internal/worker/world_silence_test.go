@@ -173,7 +173,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 			}
 		}
 	}
-	if quiet := claimed.Sub(w.lastBefore(claimed)); quiet > claimed.Sub(a.Enqueued)+a.Silent/2 && w.isFleet(rule, s, a.Since) {
+	if quiet := claimed.Sub(w.lastBefore(claimed)); quiet > claimed.Sub(a.Enqueued)+a.Silent/2 && w.isFleet(rule, s, a) {
 		w.violated("S1: %s hears that %s is silent (%s) at %v, and nothing had come to the hub for %v", in.name, a.Device, s,
 			a.at.Sub(w.start), quiet)
 	}
@@ -253,28 +253,31 @@ func (w *world) lastBefore(at time.Time) (last time.Time) {
 	return last
 }
 
-// isFleet reports whether a rule expects to hear from several devices from a time on, until the world ends.
-func (w *world) isFleet(r *rules.Rule, s subject, at time.Time) bool {
+// isFleet reports whether a rule expects to hear from several devices from when one was silent on until the world ends, and
+// rosters said so by then.
+func (w *world) isFleet(r *rules.Rule, s subject, a arrival) bool {
 	n := 0
 	for _, device := range w.devices {
 		home := w.logs[w.home(device)]
 		removed := slices.ContainsFunc(w.operations, func(o operation) bool { return o.what == forget && o.device == device })
-		if first := home.firstOf(r, device, at); !removed && first && len(r.Only) == 0 && w.lasting(home, s, device) {
+		first, is := home.firstOf(r, device, a.Since)
+		isKnown := slices.ContainsFunc(home.rosters, func(at time.Time) bool { return at.After(first) && !at.After(a.Enqueued) })
+		if !removed && is && isKnown && len(r.Only) == 0 && w.lasting(home, s, device) {
 			n++
 		}
 	}
 	return n > 1 && r.Forget > time.Hour
 }
 
-// firstOf reports whether one of the first ten messages of the log that count for a rule and can be read is of a device,
-// and came by a time.
-func (log *hubLog) firstOf(r *rules.Rule, device string, at time.Time) bool {
+// firstOf returns when the first ten messages of the log had one that counts for a rule and can be read, of a device, and
+// came by a time; false if there is none.
+func (log *hubLog) firstOf(r *rules.Rule, device string, at time.Time) (came time.Time, is bool) {
 	for i := range min(10, len(log.readings)) {
 		if m := log.readings[i]; m.device == device && m.fate == readable && m.lag == 0 && counts(r, m) && !log.events[i].Enqueued.After(at) {
-			return true
+			return log.events[i].Enqueued, true
 		}
 	}
-	return false
+	return time.Time{}, false
 }
 
 // replaced reports whether a message may not have been there any more at a time, because its device had sent another.
@@ -392,7 +395,11 @@ func (w *world) lasting(log *hubLog, s subject, device string) bool {
 	first, _ := w.ever(s)
 	for i, m := range log.readings {
 		r, _ := w.in(log.reigns[log.reignAt(int64(i+1))].version, s)
-		if m.device == device && r == nil { // it may never have heard the device
+		without := slices.ContainsFunc(log.reigns, func(other reign) bool { // heard it because no roster had it
+			has, _ := w.in(other.version, s)
+			return has == nil && int64(i) >= other.hears && int64(i) < other.from
+		})
+		if m.device == device && (r == nil || without) { // whoever has the rule may never have heard the device
 			return false
 		}
 	}

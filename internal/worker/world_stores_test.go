@@ -147,6 +147,9 @@ func (s *notedRecords) Write(ctx context.Context, r records.Record) (string, err
 	}
 	if r.Name != s.log.id {
 		s.noteLocked("%s writes %s", s.name, what)
+		if r.Name == "roster/"+s.log.id {
+			s.log.rosters = append(s.log.rosters, time.Now())
+		}
 		return etag, nil
 	}
 	c, err := unpack(r)
@@ -171,16 +174,11 @@ func (o *owner) reigns(ledger int64) {
 	if o.stateful() {
 		from = max(from, ledger)
 	}
-	for i := range o.log.reigns {
-		if r := &o.log.reigns[i]; r.owner == o {
-			r.from = from
-			return
-		}
-	}
+	o.log.reigns = slices.DeleteFunc(o.log.reigns, func(r reign) bool { return r.owner == o }) // it has taken over once more
 	rivaled := slices.ContainsFunc(o.log.reigns, func(r reign) bool {
 		return r.version != o.version && !r.owner.gone && r.owner.consumes(slices.Index(o.logs, o.log))
 	})
-	o.log.reigns = append(o.log.reigns, reign{o, o.version, from, time.Now(), rivaled})
+	o.log.reigns = append(o.log.reigns, reign{o, o.version, from, from, time.Now(), rivaled})
 }
 
 func describe(c ledger.Content) string {

@@ -59,6 +59,7 @@ type hubLog struct {
 	grown      chan struct{} // closed when there is an event more
 	checkpoint telemetry.Checkpoint
 	kept       ledger.Content // of the last write of the ledger
+	rosters    []time.Time    // when they were written
 	reigns     []reign
 	taken      int  // take-overs
 	movedBack  bool // the checkpoint was
@@ -70,6 +71,7 @@ type reign struct {
 	owner   *owner
 	version int
 	from    int64
+	hears   int64     // after which it has heard who sends: from, or before it
 	at      time.Time // of the take-over
 	rivaled bool      // an owner before it, with other rules, goes on
 }
