@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
 )
 
 // What is given up, judged by itself: why, how early, and how often.
@@ -30,9 +31,9 @@ func (w *world) judgeLetter(d keptLetter) {
 		again := other.Receiver == d.Receiver && (subject{other.Alert.Rule, other.Alert.Level}) == s &&
 			arrival{Alert: other.Alert}.matter() == of && other.Alert.Device == d.Alert.Device &&
 			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
+		claimed := other.Alert.Expires.Add(-throttle.ClaimTTL(sendTimeout)) // by HTTP two may be on their way
 		if again && !rule.Silence() && !rule.Resolved && d.refused() && other.refused() && !d.Alert.Resolved &&
-			!other.Alert.Resolved &&
-			other.refusedAt.After(d.refusedAt) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) {
+			!other.Alert.Resolved && claimed.After(d.at) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) {
 			w.violated("D1: %s %s is refused again %v after one that was", of.name, s, other.refusedAt.Sub(d.refusedAt))
 		}
 	}
