@@ -280,7 +280,7 @@ var leaseStores = map[config.Choice]leaseStore{
 			}
 
 			path := "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
-			return strings.TrimRight(account.Endpoint(), "/") + path, nil
+			return strings.TrimRight(account.Endpoint, "/") + path, nil
 		},
 	},
 }

@@ -165,8 +165,8 @@ type Ledger struct {
 	store     records.Store
 	name      string
 	id, owner string
-	etag      string // of the record that we wrote last; empty if it is not known
-	takenOver time.Time
+	etag      string    // of the record that we wrote last; empty if it is not known
+	TakenOver time.Time // when that was, by the store's clock
 }
 
 // rounds is how often one call writes. A conflict means that another owner has written, or
@@ -187,7 +187,7 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 		}
 
 		var content Content
-		l.takenOver = there.Now.UTC()
+		l.TakenOver = there.Now.UTC()
 
 		if there.ETag == "" {
 			l.id = rand.Text()
@@ -209,9 +209,6 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 // ID names the ledger itself. It stays the same over all owners, until the record is deleted. A
 // checkpoint that has it was written by somebody who held this ledger.
 func (l *Ledger) ID() string { return l.id }
-
-// TakenOver returns when the ledger was taken over, by the store's clock.
-func (l *Ledger) TakenOver() time.Time { return l.takenOver }
 
 // Write replaces the content, which is then durable. ErrLost if another owner has taken the
 // ledger over; any other error leaves the outcome unknown, and repeating the call, with the same

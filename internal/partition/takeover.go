@@ -74,8 +74,8 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.register.lastRead = from
 	reg.last = lastOwner{
 		until:       time.Now(),
-		untilStore:  l.TakenOver(),
-		mayHaveRead: micros(l.TakenOver().Add(overlap)),
+		untilStore:  l.TakenOver,
+		mayHaveRead: micros(l.TakenOver.Add(overlap)),
 		settled:     held,
 		resumed:     from,
 	}

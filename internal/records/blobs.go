@@ -230,7 +230,8 @@ func (b *Blobs) do(ctx context.Context, what, name string, missing error, call f
 
 	explained := azure.Explain(err)
 	switch {
-	case conflict(err):
+	case azure.Answer(err).StatusCode == http.StatusPreconditionFailed,
+		bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent): // with snapshots it is not ours to delete
 		explained = fmt.Errorf("%w: %w", ErrConflict, explained)
 	case notFound(err):
 		explained = fmt.Errorf("%w: %w", missing, explained)
@@ -292,13 +293,6 @@ func found(
 func absent(err error) (r Record) {
 	r.Now, _ = azure.Date(azure.Answer(err).RawResponse)
 	return r
-}
-
-// conflict says whether a condition was not met. Where snapshots keep a blob from being deleted it is not ours to
-// delete.
-func conflict(err error) bool {
-	return azure.Answer(err).StatusCode == http.StatusPreconditionFailed ||
-		bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent)
 }
 
 // notFound says whether there is no blob of that name, though its container is there.

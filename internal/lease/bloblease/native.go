@@ -163,7 +163,7 @@ func (r *lockingRecords) Write(
 
 // native returns the client of the native lease of key's blob that has an ID.
 func (b *blobs) native(key, id string) *azlease.BlobClient {
-	c, _ := azlease.NewBlobClient(b.client(key), &azlease.BlobClientOptions{LeaseID: &id}) // fails to make an ID, if at all
+	c, _ := azlease.NewBlobClient(b.container.NewBlobClient(blobName(key)), &azlease.BlobClientOptions{LeaseID: &id}) // fails to make an ID, if at all
 	return c
 }
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/azure"
@@ -38,9 +37,6 @@ type blobs struct {
 	container *container.Client
 	store     *records.Blobs
 }
-
-// client returns the client of key's blob.
-func (b *blobs) client(key string) *blob.Client { return b.container.NewBlobClient(blobName(key)) }
 
 // lockedMark is before the ETag in the version of a record whose blob has a native lease.
 const lockedMark = "locked "

@@ -49,7 +49,3 @@ func explain(err error) error {
 
 	return azure.Explained(answer, what, azure.Advice(azure.Cosmos, answer.StatusCode, sub))
 }
-
-// notFound says of an explained error that an item is not there, though its
-// container is.
-func notFound(err error) bool { return azure.Answer(err).StatusCode == http.StatusNotFound }

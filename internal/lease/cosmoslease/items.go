@@ -41,38 +41,31 @@ func (i items) Read(ctx context.Context, key string) (r caslease.Record, err err
 // and 412. A read with that token is not older. (A token of the read before would prove nothing, and an account whose
 // consistency is weaker than Session heeds none.)
 func (i items) Latest(ctx context.Context, key string) (r caslease.Record, err error) {
+	name := azure.Name(key)
+	never := azcore.ETag(`"00000000-0000-0000-0000-000000000000"`)
 	err = i.home.Do(ctx, func() error {
-		session, err := i.session(ctx, azure.Name(key))
-		if err != nil {
-			return err
+		_, err := i.container.ReplaceItem(
+			ctx,
+			azcosmos.NewPartitionKeyString(name),
+			name,
+			fmt.Appendf(nil, `{"id":%q}`, name),
+			&azcosmos.ItemOptions{IfMatchEtag: &never},
+		)
+		err = explain(err)
+		answer := azure.Answer(err)
+		if answer.StatusCode != http.StatusPreconditionFailed && answer.StatusCode != http.StatusNotFound {
+			return fmt.Errorf("ask for the last write of item %q: %w", name, err)
+		}
+
+		var session *string
+		if token := answer.RawResponse.Header.Get("X-Ms-Session-Token"); token != "" { // else the service has none
+			session = &token
 		}
 
 		r, err = i.read(ctx, key, session)
 		return err
 	})
 	return r, err
-}
-
-// session returns a session token as of now; nil if the service has none.
-func (i items) session(ctx context.Context, name string) (*string, error) {
-	never := azcore.ETag(`"00000000-0000-0000-0000-000000000000"`)
-	_, err := i.container.ReplaceItem(
-		ctx,
-		azcosmos.NewPartitionKeyString(name),
-		name,
-		fmt.Appendf(nil, `{"id":%q}`, name),
-		&azcosmos.ItemOptions{IfMatchEtag: &never},
-	)
-	err = explain(err)
-	answer := azure.Answer(err)
-	if answer.StatusCode != http.StatusPreconditionFailed && !notFound(err) {
-		return nil, fmt.Errorf("ask for the last write of item %q: %w", name, err)
-	}
-	if token := answer.RawResponse.Header.Get("X-Ms-Session-Token"); token != "" {
-		return &token, nil
-	}
-
-	return nil, nil
 }
 
 // read reads a record, of session or later.
@@ -86,11 +79,10 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 	)
 	if err != nil {
 		err = explain(err)
-		if notFound(err) {
-			if answer := azure.Answer(err).RawResponse; answer.Header.Get(subStatus) != readSessionNotAvailable {
-				now, err := azure.Date(answer)
-				return caslease.Record{Record: lease.Record{Now: now}}, err
-			}
+		answer := azure.Answer(err)
+		if answer.StatusCode == http.StatusNotFound && answer.RawResponse.Header.Get(subStatus) != readSessionNotAvailable {
+			now, err := azure.Date(answer.RawResponse)
+			return caslease.Record{Record: lease.Record{Now: now}}, err
 		}
 
 		return caslease.Record{}, fmt.Errorf("read item %q: %w", name, err)

@@ -36,7 +36,7 @@ import (
 // An Account is a Cosmos DB account and the credentials for it. Use WithKey or
 // WithCredential.
 type Account struct {
-	endpoint string
+	Endpoint string // its address
 	client   func(*azcosmos.ClientOptions) (*azcosmos.Client, error)
 }
 
@@ -82,9 +82,6 @@ func WithCredential(endpoint string, credential azcore.TokenCredential) (Account
 	}}, nil
 }
 
-// Endpoint is the account's address.
-func (a Account) Endpoint() string { return a.endpoint }
-
 // partitionKey is where the service finds an item's partition: every key is one
 // of its own.
 const partitionKey = "/id"
@@ -126,7 +123,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 				"open Cosmos container %q in database %q at %s: %w",
 				c.Container,
 				c.Database,
-				c.Account.endpoint,
+				c.Account.Endpoint,
 				err,
 			)
 		}
@@ -175,11 +172,17 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	}
 
 	found, err := i.Read(ctx, nil)
+	properties := found.ContainerProperties
 	switch {
-	case err == nil:
-		err = checkContainer(found.ContainerProperties)
 	case azure.Answer(err).StatusCode == http.StatusNotFound:
 		err = create(ctx, c, d, container)
+	case err != nil: // below
+	case properties == nil || !slices.Equal(properties.PartitionKeyDefinition.Paths, []string{partitionKey}):
+		err = misconfigured("the container's partition key is not " + partitionKey + ": name another container, or delete this one " +
+			"and restart the worker, which creates it")
+	case properties.DefaultTimeToLive == nil:
+		err = misconfigured("the container's time to live is off, so records of devices that are gone would never be deleted: turn " +
+			"it on without a default, with --ttl -1 of `az cosmosdb sql container update`")
 	}
 	if err != nil {
 		return items{}, err
@@ -193,21 +196,6 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 		},
 	)
 	return items{container: i, home: home}, nil
-}
-
-// checkContainer says why a container cannot be used.
-func checkContainer(p *azcosmos.ContainerProperties) error {
-	if p == nil || !slices.Equal(p.PartitionKeyDefinition.Paths, []string{partitionKey}) {
-		return misconfigured("the container's partition key is not " + partitionKey + ": name another container, or delete this one " +
-			"and restart the worker, which creates it")
-	}
-
-	if p.DefaultTimeToLive == nil {
-		return misconfigured("the container's time to live is off, so records of devices that are gone would never be deleted: turn " +
-			"it on without a default, with --ttl -1 of `az cosmosdb sql container update`")
-	}
-
-	return nil
 }
 
 // create creates the database and the container, as far as they are missing.

@@ -288,22 +288,6 @@ func with(note string) func(lease.Record) (string, error) {
 	return func(lease.Record) (string, error) { return note, nil }
 }
 
-// seen is a next that leaves note and tells what it saw.
-func seen(r *lease.Record, note string) func(lease.Record) (string, error) {
-	return func(prev lease.Record) (string, error) {
-		*r = prev
-		return note, nil
-	}
-}
-
-// unasked is a next that must not be called.
-func unasked(t tester) func(lease.Record) (string, error) {
-	return func(r lease.Record) (string, error) {
-		t.Errorf("next was called for a held key, with %+v", r)
-		return "unasked", nil
-	}
-}
-
 func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease.Lease {
 	t.Helper()
 	l, err := s.Acquire(t.Context(), key, ttl, with(note))
@@ -315,7 +299,10 @@ func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease
 // replace acquires a key that must be free, and returns the record that was there besides.
 func replace(t tester, s lease.Store, key, note string) (l lease.Lease, prev lease.Record) {
 	t.Helper()
-	l, err := s.Acquire(t.Context(), key, long, seen(&prev, note))
+	l, err := s.Acquire(t.Context(), key, long, func(r lease.Record) (string, error) {
+		prev = r
+		return note, nil
+	})
 	fatalIf(t, err != nil, "Acquire(%q) of a free key: %v", key, err)
 
 	return l, prev
@@ -338,7 +325,10 @@ func release(t tester, s lease.Store, l lease.Lease, note string) {
 // refused demands that key is held and returns what the refused are told.
 func refused(t tester, s lease.Store, key string) *lease.HeldError {
 	t.Helper()
-	_, err := s.Acquire(t.Context(), key, long, unasked(t))
+	_, err := s.Acquire(t.Context(), key, long, func(r lease.Record) (string, error) {
+		t.Errorf("next was called for a held key, with %+v", r)
+		return "unasked", nil
+	})
 	held := asHeld(t, key, err)
 	fatalIf(t, held == nil, "Acquire(%q) of a held key: %v, want a *HeldError", key, err)
 

@@ -68,7 +68,7 @@ func Keeping(retention time.Duration) *Store {
 
 // A memory is a [caslease.Records].
 type memory struct {
-	start     time.Time // the records' times count from here
+	start     time.Time // the records' times count from here, by the monotonic clock
 	retention time.Duration
 	max       int // records
 
@@ -91,9 +91,6 @@ type record struct {
 	released  bool
 }
 
-// now is the clock.
-func (m *memory) now() time.Duration { return time.Since(m.start) }
-
 // Read implements caslease.Records.
 func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) {
 	if err := ctx.Err(); err != nil {
@@ -102,7 +99,7 @@ func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) 
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.now()
+	now := time.Since(m.start)
 	m.drop(dropAtOnce, now-m.retention)
 	found := caslease.Record{Record: lease.Record{Now: m.start.Add(now)}}
 
@@ -140,7 +137,7 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 		return "", errConflict
 	case e != nil:
 		m.written.MoveToBack(e)
-	case len(m.records) >= m.max && m.drop(1, m.now()-2*m.longest) == 0:
+	case len(m.records) >= m.max && m.drop(1, time.Since(m.start)-2*m.longest) == 0:
 		return "", errFull
 	default:
 		e = m.written.PushBack(&record{key: strings.Clone(key)})
@@ -154,7 +151,7 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 	r.note = next.Note
 	r.version = m.writes
 	r.claimed = next.Claimed.Sub(m.start)
-	r.written = m.now()
+	r.written = time.Since(m.start)
 	r.hold = next.Hold
 	r.released = next.Released
 	m.longest = max(m.longest, r.hold)
