@@ -31,7 +31,9 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Chan
 	opts.Settings = settings
 	opts.Secrets = []string{topic} // whoever knows a topic can read it
 
-	return httppost.NewChannel(&server, opts, style, maxMessage, func(t wording.Text) any { return encode(t, topic) })
+	return httppost.NewChannel(&server, opts, func(alerts []notify.Alert) any {
+		return encode(style.Text(maxMessage, alerts...), topic)
+	})
 }
 
 // settings is in the answer, a 400, if the topic's name is not allowed.

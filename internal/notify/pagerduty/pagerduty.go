@@ -3,7 +3,6 @@ package pagerduty
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -21,17 +20,10 @@ const maxKey = 255
 
 const defaultHost = "events.pagerduty.com"
 
-// A PagerDuty is a [notify.Notifier] for one service. All alerts of a device, rule and level
-// reach one incident, until it is resolved.
-type PagerDuty struct {
-	*httppost.Client
-	key   string
-	style wording.Style
-}
-
-// New returns a PagerDuty for pagerduty://KEY, or pagerduty://KEY@HOST with the host of
-// another region, such as events.eu.pagerduty.com. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, style wording.Style, opts httppost.Options) (*PagerDuty, error) {
+// New returns a channel for pagerduty://KEY, or pagerduty://KEY@HOST with the host of
+// another region, such as events.eu.pagerduty.com. New connects to nothing. Its errors hold no part of u. An alert
+// triggers and its recovery resolves: all alerts of a device, rule and level reach one incident until then.
+func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	key, host, err := Split(u)
 	if err != nil {
 		return nil, err
@@ -39,12 +31,9 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*PagerDuty, er
 
 	opts.Settings = settings
 	opts.Secrets = []string{key}
-	client, err := httppost.New(&url.URL{Scheme: "https", Host: host, Path: "/v2/enqueue"}, opts)
-	if err != nil {
-		return nil, err
-	}
+	api := &url.URL{Scheme: "https", Host: host, Path: "/v2/enqueue"}
 
-	return &PagerDuty{client, key, style}, nil
+	return httppost.NewChannel(api, opts, func(alerts []notify.Alert) any { return encode(alerts[0], key, style) })
 }
 
 // address is what names a service: its routing key, and in other regions the host of the API.
@@ -66,11 +55,6 @@ func Split(u *url.URL) (key, host string, err error) {
 
 // settings is in the answer, a 400, if PagerDuty complains about the routing key.
 var settings = regexp.MustCompile("(?i)routing[ _]key")
-
-// Notify sends one alert: it triggers or resolves. See [httppost.Client.Post] for what answers mean.
-func (p *PagerDuty) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	return p.PostJSON(ctx, "alert", encode(alerts[0], p.key, p.style))
-}
 
 type event struct {
 	RoutingKey  string   `json:"routing_key"`

@@ -26,7 +26,7 @@ const (
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Settings = settings
 	opts.Says = "ok" // https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
-	return httppost.NewChannel(u, opts, style, room, func(t wording.Text) any { return encode(t) })
+	return httppost.NewChannel(u, opts, func(alerts []notify.Alert) any { return encode(style.Text(room, alerts...)) })
 }
 
 // settings are answers that are about the webhook, its channel or its workspace, although some come with 400.

@@ -19,7 +19,7 @@ const room = 14_000
 // answer before they have posted the card: that one fails later is only in its own history.
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Settings = settings
-	return httppost.NewChannel(u, opts, style, room, func(t wording.Text) any { return encode(t) })
+	return httppost.NewChannel(u, opts, func(alerts []notify.Alert) any { return encode(style.Text(room, alerts...)) })
 }
 
 // settings is in answers about the workflow, whose error has a code such as WorkflowTriggerIsNotEnabled, or about the schema
