@@ -79,11 +79,15 @@ type Services struct {
 // Run checks everything that c names, concurrently, prints what it finds to out and
 // reports whether nothing failed. With send every receiver gets a test alert.
 func Run(ctx context.Context, out io.Writer, c config.Config, rs []receivers.Receiver, s Services, send bool) bool {
-	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
+	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve), limit: stepTimeout}
+	if c.Keyless() {
+		k.limit += identityTimeout
+	}
+	k.storeLimit = k.limit + storeTimeout - stepTimeout
 	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup) })
 	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
 	k.records = sync.OnceValues(func() (records.Store, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit(), fmt.Errorf("no answer within %v", k.storeLimit()))
+		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit, fmt.Errorf("no answer within %v", k.storeLimit))
 		defer cancel()
 		return s.Records(ctx)
 	})
@@ -97,22 +101,14 @@ type checkup struct {
 	services  Services
 	receivers []receivers.Receiver
 
+	limit      time.Duration // for a step that uses a service of Azure
+	storeLimit time.Duration // for one that uses a store
+
 	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
 	snapshot func() (eventhubs.Snapshot, error) // of the hub
 	reading  func() (reading, error)            // of its events
 	records  func() (records.Store, error)
 }
-
-// limit is for a step that uses a service of Azure.
-func (k *checkup) limit() time.Duration {
-	if k.config.Keyless() {
-		return stepTimeout + identityTimeout
-	}
-	return stepTimeout
-}
-
-// storeLimit is for a step that uses a store.
-func (k *checkup) storeLimit() time.Duration { return k.limit() + storeTimeout - stepTimeout }
 
 // steps returns what there is to check, in the order in which it is printed.
 func (k *checkup) steps(send bool) []step {
@@ -126,17 +122,17 @@ func (k *checkup) steps(send bool) []step {
 
 	add(k.config.IoTHubConnectionString.IsSet(), step{name: "IoT Hub", limit: stepTimeout + portTimeout, do: k.iotHub})
 	add(k.config.Keyless(), step{name: "identity", limit: identityTimeout, do: k.identity})
-	add(true, step{name: "hub", limit: k.limit() + portTimeout, do: k.hub, by: status.ByHub})
+	add(true, step{name: "hub", limit: k.limit + portTimeout, do: k.hub, by: status.ByHub})
 
 	steps = append(steps, k.events(set)...)
 
 	storage, store := k.config.StorageVariable(), k.config.Store().Variable(k.config)
 	isShared := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
-	add(true, step{"checkpoints", k.storeLimit(), k.checkpoints, status.ByCheckpoints, storage})
-	add(true, step{"throttle store", k.storeLimit(), k.throttleStore, status.ByStore, store})
-	add(isShared, step{"replicas", k.storeLimit(), k.sharing(k.replicas), "", storage})
-	add(isShared, step{"alerts", k.storeLimit(), k.sharing(k.alerts), "", storage})
-	add(k.config.HasStorage(), step{"dead letters", k.storeLimit(), k.deadLetters, status.ByDeadLetters, storage})
+	add(true, step{"checkpoints", k.storeLimit, k.checkpoints, status.ByCheckpoints, storage})
+	add(true, step{"throttle store", k.storeLimit, k.throttleStore, status.ByStore, store})
+	add(isShared, step{"replicas", k.storeLimit, k.sharing(k.replicas), "", storage})
+	add(isShared, step{"alerts", k.storeLimit, k.sharing(k.alerts), "", storage})
+	add(k.config.HasStorage(), step{"dead letters", k.storeLimit, k.deadLetters, status.ByDeadLetters, storage})
 
 	for i, r := range k.receivers {
 		name := "receiver"
@@ -200,7 +196,7 @@ func (k *checkup) events(set rules.Set) (steps []step) {
 
 			return verdict(r)
 		}
-		steps = append(steps, step{name: name, limit: k.limit() + stepTimeout, do: do})
+		steps = append(steps, step{name: name, limit: k.limit + stepTimeout, do: do})
 	}
 
 	for i := range set.Rules {

@@ -225,7 +225,7 @@ func (s *sample) verdict() (string, error) {
 	switch {
 	case s.readings == 0 && s.own > 0 && s.others == 0:
 		return "", errors.New(text)
-	case s.own == 0 && len(s.read) == 0 && !slices.ContainsFunc(s.places.keys(), s.isLikely):
+	case s.own == 0 && len(s.read) == 0 && !slices.ContainsFunc(slices.Collect(maps.Keys(s.places)), s.isLikely):
 		return "", undecided(text)
 	case s.readings == 0, isLacking, s.isOdd, proposal != "":
 		return "", warning(text)
@@ -265,7 +265,7 @@ func (s *sample) likeliest() (place string, order func(a, b string) int) {
 	rank := func(path string) int { return map[bool]int{false: 1}[s.isLikely(path)] }
 	order = func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), s.places.mostFirst(a, b)) }
 
-	return slices.MinFunc(s.places.keys(), order), order
+	return slices.MinFunc(slices.Collect(maps.Keys(s.places)), order), order
 }
 
 // temperature matches a path that looks like that of one.
@@ -281,8 +281,6 @@ func (s *sample) isLikely(place string) bool {
 
 // counts are how often something was seen.
 type counts map[string]int
-
-func (c counts) keys() []string { return slices.Collect(maps.Keys(c)) }
 
 func (c counts) mostFirst(a, b string) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) }
 
