@@ -185,7 +185,8 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 	case path == "/":
 		a.servePage(w, r)
 
-	case path == "/healthz": // it succeeds as long as the process responds: a failure would mean a restart, which helps with nothing else
+	case path == "/healthz":
+		// It succeeds as long as the process responds: a failure would mean a restart, which helps with nothing else.
 		httpapi.Text(w, http.StatusOK, "alive\n")
 
 	case path == "/readyz":
