@@ -73,11 +73,9 @@ func (r *replica) followOthers(ctx context.Context) {
 		cancel()
 		others := status.Statements(reports)
 		if err == nil { // else they tell later
-			differ := status.Differing(r.self(), others)
-			r.monitor.Differ(differ)
-			alike := asked
-			if differ != "" || !status.SayRules(others, len(reports)) {
-				alike = time.Time{}
+			var alike time.Time
+			if r.monitor.Compare(r.self(), others, len(reports)) {
+				alike = asked
 			}
 			r.alike.Store(alike)
 		}

@@ -109,11 +109,16 @@ func TestDiffering(t *testing.T) {
 		"what is for all": {map[string]string{"": "mute: rule hot sat\nmute: rule cold", "hot": here["hot"], "cold": "below: 5"}, "replica w2 has mute rule cold, rule hot sat, here rule hot sat (and 1 more)"},
 	} {
 		others := []status.Statement{{Replica: "w3", Rules: here}, {Replica: "w2", Rules: test.there}}
-		if says := status.SayRules(others, 2); says != (test.there != nil) || status.SayRules(others, 3) {
-			t.Errorf("%s: all say their rules: %t", name, says)
-		}
-		if got := status.Differing(status.Statement{Replica: "w1", Rules: here}, others); got != test.want {
+		self := status.Statement{Replica: "w1", Rules: here}
+		if got := status.Differing(self, others); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+		m := status.New(zap.NewNop())
+		if alike := m.Compare(self, others, 2); alike != (test.there != nil && test.want == "") {
+			t.Errorf("%s: all decide alike: %t", name, alike)
+		}
+		if m.Compare(self, others, 3) {
+			t.Errorf("%s: all decide alike, although one says nothing", name)
 		}
 	}
 }

@@ -37,12 +37,6 @@ func Differing(self Statement, others []Statement) string {
 	return ""
 }
 
-// SayRules reports whether each of n replicas says what it decides by, which those of another version may not.
-func SayRules(of []Statement, n int) bool {
-	silent := func(m Statement) bool { return m.Rules == nil }
-	return len(of) == n && !slices.ContainsFunc(of, silent)
-}
-
 // values returns the values of facts by rule and key, such as "hot above".
 func values(facts map[string]string) map[string]string {
 	all := map[string]string{}
@@ -59,13 +53,17 @@ func values(facts map[string]string) map[string]string {
 	return all
 }
 
-// Differ says how the rules of other replicas differ from this one's, "" if they do not. It is a problem once that has
-// lasted for longer than a rollout.
-func (m *Monitor) Differ(what string) {
+// Compare compares what self, this replica, decides by with what n others do, as far as others say it, and reports whether
+// all decide alike: one of another version may not say it. That some differ is a problem once it has lasted for longer than
+// a rollout.
+func (m *Monitor) Compare(self Statement, others []Statement, n int) (alike bool) {
+	differ := Differing(self, others)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.differ = what
-	m.since(ByRules, what != "")
+	m.differ = differ
+	m.since(ByRules, differ != "")
+	saysNothing := func(other Statement) bool { return other.Rules == nil }
+	return differ == "" && len(others) == n && !slices.ContainsFunc(others, saysNothing)
 }
 
 // rulesProblem returns what there is to say about other rules; an empty one if they do not differ. The caller holds m.mu.

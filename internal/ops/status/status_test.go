@@ -86,18 +86,18 @@ func TestReport(t *testing.T) {
 			state:  status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "other rules, in a rollout", replica: replica{source: reading, receivers: []delivery.ReceiverState{up}},
 			change: func(m *status.Monitor, _ *replica) {
-				m.Differ("replica w2 has hot above 300, here 60")
+				compare(m, hot60, map[string]string{"hot": "above: 300"})
 				time.Sleep(9 * time.Minute)
-				m.Differ("")
-				m.Differ("replica w2 has hot above 300, here 60")
+				compare(m, hot60, hot60)
+				compare(m, hot60, map[string]string{"hot": "above: 300"})
 				time.Sleep(9 * time.Minute)
 			},
 			state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "other rules", replica: replica{source: reading, receivers: []delivery.ReceiverState{up}},
 			change: func(m *status.Monitor, _ *replica) {
-				m.Differ("replica w2 has cold below none, here 5")
+				compare(m, map[string]string{"cold": "below: 5"}, map[string]string{})
 				time.Sleep(5 * time.Minute)
-				m.Differ("replica w2 has hot above 300, here 60")
+				compare(m, hot60, map[string]string{"hot": "above: 300"})
 				time.Sleep(5 * time.Minute)
 			},
 			state: status.Impaired, ready: true, headline: "Alerts are going out, but replica w2 has hot above 300, here 60.", by: []status.By{status.ByRules},
@@ -344,6 +344,13 @@ func TestStoreThatFailsInPart(t *testing.T) {
 	}
 }
 
+var hot60 = map[string]string{"hot": "above: 60"}
+
+// compare has m, whose replica decides by the first rules, compare them with those of another replica.
+func compare(m *status.Monitor, here, there map[string]string) {
+	m.Compare(status.Statement{Replica: "w1", Rules: here}, []status.Statement{{Replica: "w2", Rules: there}}, 1)
+}
+
 // That replicas have other rules is logged once it has lasted for longer than a rollout, and so is the end.
 func TestOtherRulesAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -353,11 +360,11 @@ func TestOtherRulesAreLogged(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { m.Run(ctx) })
-		m.Differ("replica w2 has hot above 300, here 60")
+		compare(m, hot60, map[string]string{"hot": "above: 300"})
 		time.Sleep(10*time.Minute - 2*time.Second)
 		early := logs.Len()
 		time.Sleep(4 * time.Second)
-		m.Differ("")
+		compare(m, hot60, hot60)
 		time.Sleep(2 * time.Second)
 		stop()
 		running.Wait()
