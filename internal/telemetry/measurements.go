@@ -343,16 +343,6 @@ func (e *Each) past(matched uint32, name []byte) (now uint32) {
 	return now
 }
 
-// pastPosition is past for an element of an array.
-func (e *Each) pastPosition(matched uint32, position int) (now uint32) {
-	for i, at := range e.path.positions {
-		if at == position && matched&(1<<i) != 0 {
-			now |= 1 << (i + 1)
-		}
-	}
-	return now
-}
-
 // begun returns those of the paths in at that begin with names of e, the last of which is the one before an index, so that
 // they lead to where so many have matched: with readings, readings.unit is the unit of each of them.
 func (e *Each) begun(at []cursor, matched int) (all []cursor) {
@@ -433,7 +423,7 @@ func (f *finder) value(at place) error {
 	return err
 }
 
-// array looks at the elements of an array.
+// array looks at the elements of an array. A name that is a number is that of one of them.
 func (f *finder) array(at place) error {
 	if err := f.json.bracket(); err != nil {
 		return err
@@ -443,7 +433,12 @@ func (f *finder) array(at place) error {
 	element := at
 	element.element = true
 	for i := 0; f.json.peek() != ']'; i++ {
-		element.matched = at.matched | f.each.pastPosition(at.matched, i)
+		element.matched = at.matched
+		for n, position := range f.each.path.positions {
+			if position == i && at.matched&(1<<n) != 0 {
+				element.matched |= 1 << (n + 1)
+			}
+		}
 		if err := f.value(element); err != nil {
 			return err
 		}

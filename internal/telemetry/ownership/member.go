@@ -236,7 +236,7 @@ func (m *Member) beat(ctx context.Context) error {
 	}
 
 	m.unbeaten = nil
-	m.tookLocked(time.Since(began))
+	m.took = max(time.Since(began), m.took*3/4)
 	if began.After(m.alive) {
 		m.alive = began
 	}
@@ -254,16 +254,6 @@ func (m *Member) warn(what string, err error) {
 		m.warned = time.Now()
 		m.Logger.Warn(what, zap.Error(err))
 	}
-}
-
-// tookLocked notes how long a call took. The caller holds m.mu.
-func (m *Member) tookLocked(d time.Duration) { m.took = max(d, m.took*3/4) }
-
-// slack is how much later than usual whatever a live member writes may arrive, because the store is slow.
-func (m *Member) slack() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return 2 * m.took
 }
 
 // beating returns an error while heartbeats do not get through, and false before the first one did.
@@ -295,13 +285,14 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	}
 
 	m.mu.Lock()
-	m.tookLocked(time.Since(began))
+	m.took = max(time.Since(began), m.took*3/4)
+	slack := 2 * m.took // how much later than usual what a live member writes may arrive, because the store is slow
 	m.mu.Unlock()
-	if elapsed(m.listed) > m.pause+m.Interval+m.slack() {
+	if elapsed(m.listed) > m.pause+m.Interval+slack {
 		m.since = nil // this machine or process was suspended
 	}
 
-	view := m.interpret(listed)
+	view := m.interpret(listed, slack)
 	m.publish(view, began)
 
 	m.mu.Lock()
@@ -350,14 +341,14 @@ type view struct {
 // expiry, by the store's clock, and this member has seen it unchanged for an interval in
 // which the store has answered: after the store has been down all heartbeats are old, and
 // live replicas need a moment to write them. An owner without a heartbeat is dead. A store that is slow for this member
-// is slow for the others, who get more time.
-func (m *Member) interpret(listed Records) view {
+// is slow for the others, who get more time: slack.
+func (m *Member) interpret(listed Records, slack time.Duration) view {
 	v := view{records: map[string]Record{}, live: map[string]bool{m.Owner: true}, expires: m.Expiry}
 	if !m.draining.Load() {
 		v.sharing = append(v.sharing, m.Owner)
 	}
 
-	slack, since, now := m.slack(), map[string]time.Time{}, time.Now()
+	since, now := map[string]time.Time{}, time.Now()
 	for _, b := range listed.Heartbeats {
 		beat := b.Owner + "/" + b.Version
 		first, ok := m.since[beat]
