@@ -59,7 +59,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	others.Go(func() { h.watch(working) })
 	follow := func(until context.Context) {
 		for until.Err() == nil {
-			h.follow(ctx, &consumers, consume)
+			h.follow(ctx, h.member.Owned(), &consumers, consume)
 			select {
 			case <-h.member.Changed():
 			case <-until.Done():
@@ -72,7 +72,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	if ctx.Err() != nil { // else all are lost
 		others.Go(func() { follow(owning) })
 	} else {
-		h.lose(nil)
+		h.follow(ctx, nil, &consumers, consume)
 	}
 
 	consumers.Wait()
@@ -84,14 +84,17 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	return context.Cause(working)
 }
 
-// follow takes from their consumers the partitions that are no longer owned, and starts consumers
-// for the others unless ctx has ended.
-func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume consumer) {
-	owned := h.member.Owned()
-	h.lose(owned)
-
+// follow takes from their consumers all partitions but those that are owned, and starts consumers
+// for these unless ctx has ended.
+func (h *hub) follow(ctx context.Context, owned map[string]bool, consumers *sync.WaitGroup, consume consumer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
+	for id, r := range h.held {
+		if !owned[id] {
+			r.lose(telemetry.ErrLost)
+		}
+	}
 
 	for id := range owned {
 		if ctx.Err() != nil || h.held[id] != nil || !h.member.Holds(id, time.Time{}) {
@@ -102,18 +105,6 @@ func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume con
 		r := &ownedPartition{lose: lose}
 		h.held[id] = r
 		consumers.Go(func() { h.hold(ctx, held, id, r, consume) })
-	}
-}
-
-// lose takes from their consumers all partitions but those that are owned.
-func (h *hub) lose(owned map[string]bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-
-	for id, r := range h.held {
-		if !owned[id] {
-			r.lose(telemetry.ErrLost)
-		}
 	}
 }
 
