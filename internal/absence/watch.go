@@ -621,6 +621,13 @@ func (p *Proof) isYoung(now time.Time, fresh time.Duration) bool {
 	return now.Sub(p.At) < fresh && now.Round(0).Sub(p.At.Round(0)) < fresh
 }
 
+// Floor returns the time of a rule's floor, in Unix ms: something may be missing of what was before it.
+func (w *Watch) Floor(rule string) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.roster.FloorOf(rule)
+}
+
 // Prove records what the hub said, nil if it did not answer.
 func (w *Watch) Prove(p *Proof) {
 	w.mu.Lock()

@@ -102,7 +102,7 @@
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries. If the
 //	    floor has risen since its deadline it never is, and when Silent is over again since the floor, who was not told is told
-//	    of that.
+//	    of that. An incident is proven then: who was heard since the floor is no member any more.
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one; of two
 //	    about one event, as when their rule was removed in between, the one that was found later comes later. It is
 //	    compared with windows by its deadline.

@@ -47,8 +47,7 @@ type group struct {
 // A groupAlert is one that is due, about the incident that a group's record will name.
 type groupAlert struct {
 	reading   delivery.Reading
-	heard     int64             // see delivery.Notice.Heard
-	anew      *delivery.Silence // see delivery.Notice.Anew
+	heard     int64 // see delivery.Notice.Heard
 	receivers uint32
 	more      uint32        // others, of members that have breached since
 	notice    *dueNotice    // nil until it was given
@@ -223,7 +222,6 @@ func (reg *register) giveAlert(g *group) {
 		Reading:  a.reading,
 		Log:      reg.logName,
 		Heard:    a.heard,
-		Anew:     a.anew,
 		Incident: &delivery.Incident{About: g.about()},
 	}}
 	a.notice.becomeDue(a.receivers)

@@ -118,14 +118,17 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 		return s.register.unheard.HubIsCutOff(limit)
 	}
 
-	rule, deadline := key.Topic.Message.Rule, n.Reading.Enqueued
-	if n.Anew != nil {
-		deadline = n.Anew.Deadline
+	rule, deadline := key.Topic.Message.Rule, n.Reading.Enqueued/1000
+	//planted:missed-is-silent rule = ""
+	switch {
+	case key.Topic.Incidents: // who was heard since the floor is no member any more
+		deadline = max(deadline, s.register.unheard.Floor(rule)+limit.Milliseconds())
+	case n.Anew != nil:
+		deadline = n.Anew.Deadline / 1000
 	}
 
-	//planted:missed-is-silent rule = ""
 	//planted:silence-not-proven return true
-	return s.register.unheard.Proven(rule, limit, deadline/1000)
+	return s.register.unheard.Proven(rule, limit, deadline)
 }
 
 // compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.

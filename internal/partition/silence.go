@@ -190,7 +190,8 @@ func (reg *register) FellSilent(rule int, fell absence.Silence) bool {
 	key := alarmKey{fell.Of, l}
 	switch was := reg.alarms.byKey[key]; {
 	case was.Phase == rules.Open:
-		return reg.silentAnew(key, &fell)
+		reg.silentAnew(key, &fell)
+		return true
 	case was == (alarm{}) && !reg.alarms.room():
 		reg.evaluator.book.Counters.Untracked.Add(1)
 		return false
@@ -244,35 +245,25 @@ func (reg *register) FellSilent(rule int, fell absence.Silence) bool {
 }
 
 // silentAnew has what people were not told yet of an open silence say what is known of it now: something may have been missed
-// since it opened. It is the same silence, and who was told hears nothing again. It reports false if that must wait.
-func (reg *register) silentAnew(key alarmKey, fell *absence.Silence) bool {
+// since it opened. It is the same silence, and who was told hears nothing again.
+func (reg *register) silentAnew(key alarmKey, fell *absence.Silence) {
 	k := reg.alarms.byKey[key]
-	g := reg.groups[key.level.groupKey(k.group)]
-	anew := &delivery.Silence{Since: fell.Since.Time * 1000, Deadline: fell.Deadline * 1000}
-	switch was := k.due; {
-	case k.unsaved != nil:
-		return false
-	case was.silence():
-		k.due = &dueNotice{Notice: delivery.Notice{
-			Reading:  was.Reading,
-			Log:      was.Log,
-			Part:     was.Part,
-			RaisedAt: was.RaisedAt,
-			Heard:    fell.Heard * 1000,
-			Anew:     anew,
-		}}
-		k.due.becomeDue(was.to)
-		reg.unsaved = append(reg.unsaved, unsavedSilence{key, k.due})
-		reg.change(key, k)
-	case k.group != "" && g.alert != nil:
-		if g.alert.notice != nil {
-			reg.out.Withdraw(g.key, &g.alert.notice.Notice)
-		}
-		g.alert.notice, g.alert.anew = nil, anew
-		reg.giveAlert(g)
+	was := k.due
+	if !was.silence() {
+		return
 	}
 
-	return true
+	k.due = &dueNotice{Notice: delivery.Notice{
+		Reading:  was.Reading,
+		Log:      was.Log,
+		Part:     was.Part,
+		RaisedAt: was.RaisedAt,
+		Heard:    fell.Heard * 1000,
+		Anew:     &delivery.Silence{Since: fell.Since.Time * 1000, Deadline: fell.Deadline * 1000},
+	}}
+	k.due.becomeDue(was.to)
+	reg.unsaved = append(reg.unsaved, unsavedSilence{key, k.due})
+	reg.change(key, k)
 }
 
 // hearOfHub returns the receivers that hear of the hub by another rule than that of l, if fell is about the hub. One
