@@ -278,7 +278,7 @@ func (h *history) seal() {
 // settle removes the notice n, which every receiver has settled, if the alarm of key has it. The
 // segments lose it when they are reached.
 func (h *history) settle(key alarmKey, n *delivery.Notice) {
-	if k, ok := h.alarms[key]; ok && k.due.is(n) {
+	if k := h.alarms[key]; k.due.is(n) {
 		k.due = nil
 		h.edit(key, k)
 	}

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -114,10 +115,8 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 		FollowAll: true,
 	})
 
-	for _, r := range set.Rules {
-		if r.Silence() {
-			b.shortest = min(b.shortest, r.Silent.Microseconds())
-		}
+	for _, r := range b.evaluator.silences {
+		b.shortest = min(b.shortest, r.Silent.Microseconds())
 	}
 
 	return b, nil
@@ -376,11 +375,6 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 		return
 	}
 
-	since := was.Since
-	if open {
-		since = is.Since
-	}
-
 	b.observer.Alarm(BacktestAlarm{
 		At:     fromMicros(b.now),
 		Device: key.about.Device,
@@ -388,7 +382,7 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 		Rule:   key.level.rule.Name,
 		Level:  key.level.Name,
 		Open:   open,
-		Since:  fromMicros(since.Time()),
+		Since:  fromMicros(cmp.Or(is.Since, was.Since).Time()),
 	})
 }
 

@@ -35,7 +35,7 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 
 	isAlert := n.Silent() || n.Incident != nil && !n.Incident.Over
 	switch {
-	case s.owner.unanswered():
+	case s.owner.pause() > 0:
 		return errUnanswered
 	//planted:recovery-while-former-posts case false
 	case !isAlert && s.refreshing() > 0:
@@ -63,10 +63,7 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
 func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
-	if g.Before != "" {
-		s.compareLogs(key.About.Device, g.Before)
-	}
-
+	s.compareLogs(key.About.Device, g.Before)
 	if n == nil {
 		return nil, nil
 	}
@@ -131,7 +128,8 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	return s.register.unheard.Proven(rule, limit, deadline)
 }
 
-// compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
+// compareLogs notices that the log named before, of the device's last alert if it is not empty, is another partition of the
+// same hub.
 func (s *Stream) compareLogs(device, before string) {
 	hub, partition, _ := strings.Cut(before, "/")
 	if ours, _, _ := strings.Cut(s.register.logName, "/"); hub != ours || partition == s.register.id {
@@ -242,26 +240,20 @@ func (o *ownership) run(c, last *ownerCheck) {
 	}
 }
 
-// unanswered reports whether the ledger has not answered the last question, which it is asked again in time. Then
-// nothing that is due is claimed: it could not be sent.
-func (o *ownership) unanswered() bool {
+// pause returns 0 if the ledger has answered the last question. Else nothing that is due is claimed, because it could not be
+// sent, before the ledger is asked again: in so much time, a second at least.
+func (o *ownership) pause() time.Duration {
 	o.mu.Lock()
 	askAt := o.askAt
 	o.mu.Unlock()
-	if !askAt.IsZero() && !time.Now().Before(askAt) {
-		o.ask()
-	}
-
-	return !askAt.IsZero()
-}
-
-// pause returns for how long the ledger is not asked because it did not answer, a second at least; 0 if it did.
-func (o *ownership) pause() time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.askAt.IsZero() {
+	if askAt.IsZero() {
 		return 0
 	}
 
-	return max(time.Until(o.askAt), minBackoff)
+	left := time.Until(askAt)
+	if left <= 0 {
+		o.ask()
+	}
+
+	return max(left, minBackoff)
 }
