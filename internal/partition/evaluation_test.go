@@ -90,3 +90,29 @@ func TestMilderLevelOfAnOldLedger(t *testing.T) {
 		t.Errorf("alerts are %q, want %q", r.out.alerts, want)
 	}
 }
+
+// Sources of alerts tell levels apart, and what they share.
+func TestSuffix(t *testing.T) {
+	for want, of := range map[string][3]string{
+		"":                      {rules.DefaultName, "", ""},
+		"/temperature/hot":      {rules.DefaultName, "hot", ""},
+		"/temperature/by-a%2Fb": {rules.DefaultName, "", "a/b"},
+		"/door":                 {"door", "", ""},
+		"/door/open/by-site":    {"door", "open", "site"},
+	} {
+		if got := suffix(&rules.Rule{Name: of[0], Per: of[2]}, of[1]); got != want {
+			t.Errorf("of %q it is %q, want %q", of, got, want)
+		}
+	}
+}
+
+// The keys of a device's notices are those of its own topics, in the order of the levels.
+func TestKeysOfADevice(t *testing.T) {
+	ev := exactEvaluator(t)
+	keys := ev.Keys("oven")
+	for i, l := range ev.levels {
+		if want := (delivery.Key{About: sensor.Of("oven"), Topic: l.own}); keys[i] != want {
+			t.Errorf("%+v, want %+v", keys[i], want)
+		}
+	}
+}

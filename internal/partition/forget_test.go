@@ -216,3 +216,21 @@ func TestForgetWhileTheLedgerIsDown(t *testing.T) {
 		s.end()
 	})
 }
+
+// Who forgets a device has an answer before the next checkpoint is due.
+func TestForgettingIsAnsweredAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		s.config.CheckpointInterval = time.Hour
+		s.start(p)
+		p.publish("oven", hot)
+		pass(time.Second)
+		began := time.Now()
+		known, err := s.forget(t.Context(), "oven")
+		if !known || err != nil || time.Since(began) > time.Minute {
+			t.Errorf("known %v, after %v: %v", known, time.Since(began), err)
+		}
+		s.end()
+	})
+}

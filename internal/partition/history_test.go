@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,10 +14,12 @@ import (
 	"alertworker/internal/delivery"
 	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
 )
 
 // Whatever the watermark does, what goes into the ledger is what the log gives at
@@ -215,9 +218,19 @@ func TestAlarmsAreFound(t *testing.T) {
 	if len(a.byKey) != 1 || a.byKey[alarmKey{sensor.Of("oven"), critical}] != (alarm{}) {
 		t.Errorf("%+v", a.byKey)
 	}
-	a.set(alarmKey{sensor.Of("oven"), warning}, alarm{})
-	if a.mayHave(roster.Hash("oven")) || len(a.byKey) != 0 {
-		t.Errorf("%+v", a)
+	for _, name := range []string{"b", "c", "a"} {
+		a.set(alarmKey{sensor.ID{Device: "oven", Name: name}, warning}, open)
+	}
+	var found []string
+	for _, key := range a.keysOf(sensor.Of("oven"), []*level{critical, warning}) {
+		found = append(found, key.about.Name)
+		a.set(key, alarm{})
+	}
+	if want := []string{"", "a", "b", "c"}; !slices.Equal(found, want) {
+		t.Errorf("found %q, want %q", found, want)
+	}
+	if a.mayHave(roster.Hash("oven")) || len(a.byKey)+len(a.keys) != 0 {
+		t.Errorf("%+v, %+v", a.byKey, a.keys)
 	}
 	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); _ = a.byKey[alarmKey{sensor.Of("oven"), warning}] }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -261,6 +274,112 @@ func TestLedgerShortensWhatIsExcluded(t *testing.T) {
 		whole := len(text) <= ledger.MaxExcluded
 		if before, isCut := strings.CutSuffix(got, "…"); len(got) > ledger.MaxExcluded || whole && got != text || !whole && (!isCut || !strings.HasPrefix(text, before) || len(before) < ledger.MaxExcluded-6) {
 			t.Errorf("%q has become %q", text, got)
+		}
+	}
+}
+
+// Everything that a notice says is in the ledger, and comes back.
+func TestNoticeInALedger(t *testing.T) {
+	us := time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC).UnixMicro()
+	n := &dueNotice{saved: true, Notice: delivery.Notice{
+		Log: "log", Part: throttle.Silence, RaisedAt: us + 1, Heard: us + 2, Forgotten: true, Excluded: "mode is clean, not run", Outage: &notify.Outage{Devices: 7},
+		Reading: delivery.Reading{Value: 1, Limit: 2, Enqueued: us, Sequence: 3, Element: 4, Taken: us - 1, Since: us - 2},
+	}}
+	saved := savedReading(&n.Notice)
+	if got := rememberedNotice(&saved); !reflect.DeepEqual(got, n) {
+		t.Errorf("%+v, want %+v", got, n)
+	}
+}
+
+// A ledger says which reading has opened an alarm that is sent again as often as its rule says, and has each level once.
+func TestRepeatedAlarmInALedger(t *testing.T) {
+	set := rules.Threshold("t", 30, time.Minute)
+	set.Rules[0].Each, set.Rules[0].Sensor, set.Rules[0].Repeat = ".", []string{"s"}, time.Hour
+	reader := func() *exactReader {
+		return newExactReader(benchRules(t, set).config.Evaluator, func(telemetry.Position, telemetry.Position) {})
+	}
+	r := reader()
+	e := exactEvent(7, "oven", "0")
+	e.Body = []byte(`[{"s":"a","t":20},{"s":"b","t":91},{"s":"c","t":92}]`)
+	r.register.take([]telemetry.Event{e})
+	at, _ := r.register.alarms.history.reach(e.Position)
+	c := r.register.alarms.history.content(at)
+	if len(c.Levels) != 1 || len(c.Alarms) != 2 {
+		t.Fatalf("the ledger has %+v", c)
+	}
+	next := reader()
+	next.register.logName = r.register.logName
+	for _, a := range c.Alarms {
+		element := map[string]int{"b": 1, "c": 2}[string(a.Sensor)]
+		if a.Log != r.register.logName || a.Sequence != 7 || a.Element != element {
+			t.Errorf("%s was opened by %s %d, element %d", a.Sensor, a.Log, a.Sequence, a.Element)
+		}
+		next.register.restore(a, false)
+		k := next.register.alarms.byKey[alarmKey{a.Of(), next.register.levels[0]}]
+		if k.sending == nil || k.sending.OpenedBy != 7 || k.sending.Element != element || k.sequence != 7 || k.element != element {
+			t.Errorf("%s goes on as %+v", a.Sensor, k)
+		}
+	}
+	if next.register.alarms.history.edited {
+		t.Error("the ledger is to be written, although it has all that there is")
+	}
+}
+
+// What replaces changes that the ledger lacks counts no more, and with so many changes as there may be reading pauses.
+func TestChangesAreCounted(t *testing.T) {
+	h := history{alarms: map[alarmKey]alarm{}, bound: 2}
+	l := &level{}
+	open := alarm{State: rules.State{Phase: rules.Open}}
+	for i, device := range []string{"oven", "kiln"} {
+		if h.full() {
+			t.Errorf("full with %d changes of 2", h.changes)
+		}
+		h.change(alarmKey{sensor.Of(device), l}, open, exactPosition(int64(i)), exactPosition(int64(i+1)))
+	}
+	if !h.full() || h.changes != 2 {
+		t.Errorf("not full with %d changes of 2", h.changes)
+	}
+	h.replace(alarmKey{sensor.Of("oven"), l}, alarm{})
+	h.replace(alarmKey{sensor.Of("another"), l}, open)
+	if h.full() || h.changes != 1 {
+		t.Errorf("full with %d changes of 2", h.changes)
+	}
+}
+
+// An alarm is shown as its device's clock has it, with the time at which the hub took its first reading.
+func TestAlarmForPeople(t *testing.T) {
+	at := time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+	hot := rules.Rule{Name: "hot", Repeat: time.Hour}
+	key := alarmKey{sensor.ID{Device: "gw", Name: "a"}, &level{rule: &rule{Rule: &hot}, Level: &rules.Level{Name: "critical"}}}
+	hub, device := at.UnixMicro(), at.Add(-time.Minute).UnixMicro()
+	of := AlarmState{Partition: "7", Device: "gw", Sensor: "a", Rule: "hot", Level: "critical", repeat: time.Hour}
+	for name, tt := range map[string]struct {
+		k    alarm
+		want func(*AlarmState)
+	}{
+		"by the hub's clock": {
+			alarm{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: hub}}, value: 81, limit: 80},
+			func(s *AlarmState) { s.Phase, s.Since, s.Value, s.Limit = rules.Pending, at, 81, 80 },
+		},
+		"by the device's clock": {
+			alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: hub, Device: device}}, value: 81, limit: 80, group: "berlin"},
+			func(s *AlarmState) {
+				s.Phase, s.Since, s.Arrived, s.Value, s.Limit, s.Group = rules.Open, at.Add(-time.Minute), at, 81, 80, "berlin"
+			},
+		},
+		"over": {
+			alarm{value: 81, due: &dueNotice{Notice: delivery.Notice{Reading: delivery.Reading{Enqueued: hub}}}},
+			func(s *AlarmState) { s.Due = at },
+		},
+		"a silence that is due": {
+			alarm{due: &dueNotice{Notice: delivery.Notice{Part: throttle.Silence, Reading: delivery.Reading{Enqueued: hub}}}},
+			func(*AlarmState) {},
+		},
+	} {
+		want := of
+		tt.want(&want)
+		if got := tt.k.state("7", key); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
 }

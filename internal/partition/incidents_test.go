@@ -544,6 +544,9 @@ func TestIncidentThatIsRepeated(t *testing.T) {
 		if got, want := r.incidents(), "A: 1 in berlin, A: 2 in berlin, A over in berlin, B: 1 in berlin"; got != want {
 			t.Errorf("told %s, want %s", got, want)
 		}
+		if a := r.all()[0]; a.Repeat != 30*time.Minute {
+			t.Errorf("it is repeated every %v", a.Repeat)
+		}
 	})
 }
 
@@ -605,7 +608,7 @@ func TestSilentGatewayIsToldByTheNextOwner(t *testing.T) {
 		if got, want := r.incidents(), "A: 1 in gw-12"; got != want {
 			t.Fatalf("told %s, want %s", got, want)
 		}
-		if a := r.all()[0]; a.Device != "meter-1" || a.Silent != 15*time.Minute || !a.LastHeard.Equal(a.Since) || !a.Enqueued.Equal(a.Since.Add(a.Silent)) {
+		if a := r.all()[0]; a.Device != "meter-1" || a.Source != "/ns/hub/temperature/by-gateway/silent" || a.Silent != 15*time.Minute || !a.LastHeard.Equal(a.Since) || !a.Enqueued.Equal(a.Since.Add(a.Silent)) {
 			t.Errorf("%+v", a)
 		}
 	})

@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -173,6 +176,8 @@ func TestManySensors(t *testing.T) {
 		const kept, more = 1024, 40
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, func(r *rules.Rule) { r.Each, r.Sensor = ".", []string{"s"} }, r)
+		core, logs := observer.New(zap.WarnLevel)
+		s.config.Log = zap.New(core)
 		s.start(p)
 		var all []string
 		for i := range kept + more {
@@ -187,6 +192,9 @@ func TestManySensors(t *testing.T) {
 			if len(a.Sensor) != 4 {
 				t.Errorf("%s is about the sensor %q", a.Source, a.Sensor)
 			}
+		}
+		if all := logs.All(); len(all) != 1 || !strings.Contains(all[0].Message, "more than 1024 sensors of device \"gw\" are not normal by rule temperature") {
+			t.Errorf("the log says %+v", all)
 		}
 		if n := s.counts()[0]; n.Open != kept+1 || n.Due != 0 {
 			t.Errorf("%+v are counted", n)

@@ -133,6 +133,9 @@ func TestRepeatOfWhatWasNotTaken(t *testing.T) {
 		if n := len(s.dead.all()); n != 2 {
 			t.Errorf("%d dead letters; want one in each window", n)
 		}
+		if a := r.alerts("oven")[0]; a.Repeat != 0 { // never
+			t.Errorf("it is repeated every %v", a.Repeat)
+		}
 	})
 }
 

@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
@@ -295,5 +298,60 @@ func TestPartitionTellsWhereItStands(t *testing.T) {
 		if got := s.states()[0]; got.Unsettled != 0 || !got.Oldest.IsZero() || got.Delivering != 0 || got.Committed.Sequence != 2 {
 			t.Errorf("at the end: %+v", got)
 		}
+	})
+}
+
+// A checkpoint that cannot be written is in the log, and what is settled by the end of a partition is its error if it is lost.
+func TestCheckpointThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		p.refuse = errors.New("403")
+		s := newSetup(t)
+		core, logs := observer.New(zap.WarnLevel)
+		s.config.Log = zap.New(core)
+		ctx, stop := context.WithCancel(t.Context())
+		s.consume(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx, p) }()
+		p.publish("oven", cool)
+		pass(2 * interval)
+		if all := logs.All(); len(all) != 1 || all[0].Message != "checkpoint failed; retrying" {
+			t.Errorf("the log says %+v", all)
+		}
+		stop()
+		if err := <-ended; !errors.Is(err, p.refuse) {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+}
+
+// A brokenPartition gives an error after its first events.
+type brokenPartition struct {
+	*partition
+	asked int
+}
+
+func (p *brokenPartition) Receive(ctx context.Context) ([]telemetry.Event, error) {
+	if p.asked++; p.asked > 1 {
+		return nil, errBusy
+	}
+	return p.partition.Receive(ctx)
+}
+
+// A partition that cannot be read any more ends with that error, once what is under way has ended, and its checkpoint is written.
+func TestPartitionThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: wait(5 * time.Second)}
+		s := with(t, nil, r)
+		s.consume(t.Context())
+		p.publish("oven", hot)
+		began := time.Now()
+		if err := partitions.New(t.Context(), s.partitions, &brokenPartition{partition: p}).Run(); !errors.Is(err, errBusy) {
+			t.Errorf("it ends with %v", err)
+		}
+		if lasts := time.Since(began); lasts > drain {
+			t.Errorf("it ends after %v", lasts)
+		}
+		wantCheckpoint(t, p, 1)
 	})
 }

@@ -209,6 +209,12 @@ func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 		if d.Unreadable == nil || *d.Unreadable != want {
 			t.Errorf("got %+v, want %+v", d.Unreadable, want)
 		}
+		c.send("oven-7", `{"temperature":null}`)
+		d = DeviceState{}
+		c.s.Describe(sensor.Of("oven-7"), &d)
+		if u := d.Unreadable; u == nil || u.Reason != telemetry.ReasonNull || u.Damage != "" || !u.Since.Equal(want.Since) {
+			t.Errorf("got %+v", u)
+		}
 		c.send("oven-7", `{"temperature":20}`)
 		d = DeviceState{}
 		c.s.Describe(sensor.Of("oven-7"), &d)
