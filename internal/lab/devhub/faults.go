@@ -189,10 +189,6 @@ func (f *faults) set(what string, r refusals) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	if f.refusals == nil {
-		f.refusals = map[string]refusals{}
-	}
-
 	f.refusals[what] = r
 }
 

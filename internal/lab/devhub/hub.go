@@ -106,6 +106,7 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 		created:  time.Now().Truncate(time.Millisecond),
 		listener: l,
 		conns:    map[*conn]struct{}{},
+		faults:   faults{refusals: map[string]refusals{}},
 	}
 	h.LimitManagement(ManagementLimit)
 
@@ -272,10 +273,8 @@ func (h *Hub) readers(partition string) (all []*link) {
 
 // byID returns nil if there is no such partition.
 func (h *Hub) byID(id string) *partition {
-	for _, p := range h.partitions {
-		if p.id == id {
-			return p
-		}
+	if i := slices.IndexFunc(h.partitions, func(p *partition) bool { return p.id == id }); i >= 0 {
+		return h.partitions[i]
 	}
 
 	return nil

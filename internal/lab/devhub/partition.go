@@ -2,6 +2,7 @@ package devhub
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,13 +90,10 @@ func (p *partition) read(seq int64, messages [][]byte) (n int, next int64) {
 	defer p.mu.Unlock()
 
 	seq = max(seq, p.first)
-	for _, e := range p.events[min(seq-p.first, int64(len(p.events))):] {
-		if n == len(messages) {
-			break
-		}
-
-		messages[n] = e.message
-		n++
+	rest := p.events[min(seq-p.first, int64(len(p.events))):]
+	n = min(len(rest), len(messages))
+	for i, e := range rest[:n] {
+		messages[i] = e.message
 	}
 
 	return n, seq + int64(n)
@@ -184,10 +182,8 @@ func (p *partition) start(selector string, wantsGeo bool) (int64, *frames.Error)
 // find returns the sequence number of the first event that ok accepts, or of the next one
 // to come. The caller holds p.mu.
 func (p *partition) find(ok func(event) bool) int64 {
-	for i, e := range p.events {
-		if ok(e) {
-			return p.first + int64(i)
-		}
+	if i := slices.IndexFunc(p.events, ok); i >= 0 {
+		return p.first + int64(i)
 	}
 
 	return p.next()

@@ -3,7 +3,6 @@ package simulation
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -34,14 +33,14 @@ type alertmanager struct {
 	restarted time.Time
 	known     map[string]time.Time // by labels: the end of each alert
 	alarms    map[string]told      // what it was sent, also before it restarted
+	over      map[string]bool      // the ids of alerts that a recovery followed, after the labels
 	wrong     []string
 }
 
 // A told is what it was told of one alarm.
 type told struct {
 	open bool
-	last string          // the id of its last alert
-	over map[string]bool // the ids of alerts that a recovery followed
+	last string // the id of its last alert
 }
 
 // ServeHTTP takes alerts, as Alertmanager's API v2 does.
@@ -64,33 +63,20 @@ func (m *alertmanager) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	for _, a := range alerts {
 		id, over := a.Annotations["id"], !a.EndsAt.After(now)
 		recovers := strings.HasSuffix(id, "/resolved")
-		var about []string
-		for _, name := range slices.Sorted(maps.Keys(a.Labels)) {
-			about = append(about, a.Labels[name])
-		}
-
-		key := strings.Join(about, " ")
+		key := fmt.Sprint(a.Labels) // in their order
 		s := m.alarms[key]
 		m.world.say(forgetter, "%s id=%s recovers=%t ends in %v", key, id, recovers, a.EndsAt.Sub(now))
 
 		switch {
 		case recovers != over:
 			m.wrong = append(m.wrong, fmt.Sprintf("%s of %s ends %v after it came", id, key, a.EndsAt.Sub(now)))
-		case !recovers && s.over[id]:
+		case !recovers && m.over[key+id]:
 			m.wrong = append(m.wrong, fmt.Sprintf("%s of %s came again after its recovery", id, key))
 		}
 
-		if over {
-			delete(m.known, key)
-		} else {
-			m.known[key] = a.EndsAt
-		}
-
+		m.known[key] = a.EndsAt
 		if recovers {
-			if s.over == nil {
-				s.over = map[string]bool{}
-			}
-			s.over[s.last] = true
+			m.over[key+s.last] = true
 		} else {
 			s.last = id
 		}

@@ -12,16 +12,17 @@ import (
 
 // sites is what the judge of incidents knows: which devices of a site are hot, and what receivers took of each.
 type sites struct {
-	mu   sync.Mutex
-	hot  map[string]map[string]bool // by site and device; false: it is not, or says that it is quiet
-	hots []hotSite
-	told []message
+	mu    sync.Mutex
+	hot   map[string]map[string]bool // by site and device; false: it is not, or says that it is quiet
+	since map[string]time.Time       // when each site began to be hot
+	hots  []hotSite                  // that are not any more
+	told  []message
 }
 
 // A hotSite is how long a site was hot.
 type hotSite struct {
 	site     string
-	from, to time.Time // no end: until now
+	from, to time.Time
 }
 
 // A message is what a receiver took about an incident.
@@ -46,13 +47,9 @@ func (s *sites) publish(site, device string, temperature float64, isQuiet bool) 
 	s.hot[site][device] = temperature >= limit+2 && !isQuiet
 	switch is := s.isHot(site); {
 	case is && !was:
-		s.hots = append(s.hots, hotSite{site: site, from: time.Now()})
+		s.since[site] = time.Now()
 	case was && !is:
-		for i := range s.hots {
-			if h := &s.hots[i]; h.site == site && h.to.IsZero() {
-				h.to = time.Now()
-			}
-		}
+		s.hots = append(s.hots, hotSite{site, s.since[site], time.Now()})
 	}
 }
 
@@ -64,7 +61,7 @@ func (s *sites) isHot(site string) bool {
 // unheard returns the sites that were hot for longer than bound, of which a receiver knew nothing at the end of that.
 func (s *sites) unheard(receivers int, bound time.Duration) (wrong []string) {
 	for _, h := range s.hots {
-		if h.to.IsZero() || h.to.Sub(h.from) < bound {
+		if h.to.Sub(h.from) < bound {
 			continue
 		}
 

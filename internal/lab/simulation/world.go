@@ -172,7 +172,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		began:       time.Now(),
 		verified:    verify.NewLog(p.judged()...),
 		spaced:      verify.NewLog(),
-		sites:       sites{hot: map[string]map[string]bool{}},
+		sites:       sites{hot: map[string]map[string]bool{}, since: map[string]time.Time{}},
 		rng:         rand.New(rand.NewPCG(p.Seed, 3)),
 		bodies:      map[string]*body{},
 		slots:       make([]*body, p.Replicas),
@@ -259,7 +259,9 @@ func (w *World) open() error {
 	}
 
 	if w.plan.Forgets {
-		w.forgets = &alertmanager{world: w, restarted: time.Now(), known: map[string]time.Time{}, alarms: map[string]told{}}
+		w.forgets = &alertmanager{
+			world: w, restarted: time.Now(), known: map[string]time.Time{}, alarms: map[string]told{}, over: map[string]bool{},
+		}
 		w.serve(door{at: inboxAddress(forgetterPlace), service: Receivers, name: forgetter, next: w.forgets})
 	}
 

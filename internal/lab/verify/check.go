@@ -128,12 +128,9 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 // streams yields, in order, the streams that each receiver got or should have got.
 func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 	all := make(map[stream]bool)
-	for s := range l.deliveries {
-		all[s] = true
-	}
-
 	receivers := slices.Clone(rules.Receivers) // those that must get alerts, or got something
 	for s := range l.deliveries {
+		all[s] = true
 		receivers = append(receivers, s.receiver)
 	}
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"alertworker/internal/backoff"
@@ -379,16 +380,12 @@ func (d *device) sense(probe float64, now time.Duration, rng *rand.Rand) []Measu
 
 // together returns a body that has all measurements.
 func together(all []Measurement) []byte {
-	body := []byte(`{"deviceId":"sensor","readings":[`)
-	for i, one := range all {
-		if i > 0 {
-			body = append(body, ',')
-		}
-
-		body = fmt.Appendf(body, `{"sensor":%q,"temperature":%s}`, one.Sensor, decimal(one.Temperature))
+	var elements []string
+	for _, one := range all {
+		elements = append(elements, fmt.Sprintf(`{"sensor":%q,"temperature":%s}`, one.Sensor, decimal(one.Temperature)))
 	}
 
-	return append(body, "]}"...)
+	return []byte(`{"deviceId":"sensor","readings":[` + strings.Join(elements, ",") + "]}")
 }
 
 // shapes are the ways in which devices write a temperature. The deviceId in the body
