@@ -287,7 +287,7 @@ func (n note) notified() bool {
 	return n.Notified || n.Phase == phaseWindow || n.Quiet != 0 || n.ID != ""
 }
 
-// freed returns what n, held in r, says once r's key is free.
+// freed returns what n, held in r, says once r's key is free. Of a claim r says nothing that counts.
 func (n note) freed(r lease.Record) note {
 	n.Quiet = millis(n.quietUntil(r))
 	if n.Phase == phaseWindow {
@@ -440,10 +440,8 @@ func (n note) afterAlert(r Request, at, taken time.Time) note {
 
 // afterRecovery returns what is left once the receiver took r's recovery, that of the claim n.
 func (n note) afterRecovery(r Request) note {
-	n.Phase = phaseFree
-	n.Again = false
-	n.RecoveryID, n.Aside = "", ""
-	n.Ended = 0
+	n = n.freed(lease.Record{})
+	n.RecoveryID = ""
 	n.Notified = false
 	n.Told, n.ToldAt, n.MayTold, n.MayToldAt = "", 0, "", 0
 	n.Recovered = later(n.Recovered, r.position())
@@ -469,12 +467,7 @@ func (n note) givenBack(answer Answer) note {
 		n.Quiet = max(n.Quiet, n.Ended)
 	}
 
-	n.Phase = phaseFree
-	n.Again = false
-	n.Ended = 0
-	n.Aside = ""
-
-	return n
+	return n.freed(lease.Record{})
 }
 
 // givenUp returns the note after n in the record prev, whose key is free, once the alert about the reading at was
