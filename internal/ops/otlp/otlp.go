@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -44,7 +45,7 @@ func Export(
 
 	report := reporter(log)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(report))
-	otel.SetLogger(logr.New(sink{report}))
+	otel.SetLogger(logr.FromSlogHandler(reports(report)))
 	exporter, err := otlpmetrichttp.New(ctx)
 	if err != nil {
 		return end, fmt.Errorf("OTEL_EXPORTER_OTLP_METRICS_…: %w", err)
@@ -155,14 +156,14 @@ func reporter(log *zap.Logger) func(error) {
 	}
 }
 
-// A sink reports what the SDK and the exporter find wrong in their variables, without the values.
-type sink struct{ report func(error) }
+// A reports reports what the SDK and the exporter find wrong in their variables, without the values, which are in the error
+// and in what comes with it.
+type reports func(error)
 
-func (sink) Init(logr.RuntimeInfo)    {}
-func (sink) Enabled(int) bool         { return false }
-func (sink) Info(int, string, ...any) {}
-func (s sink) Error(_ error, msg string, _ ...any) {
-	s.report(errors.New("an OpenTelemetry variable is ignored: " + msg)) // the error and what comes with it have the value
+func (reports) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (r reports) Handle(_ context.Context, record slog.Record) error {
+	r(errors.New("an OpenTelemetry variable is ignored: " + record.Message))
+	return nil
 }
-func (s sink) WithValues(...any) logr.LogSink { return s }
-func (s sink) WithName(string) logr.LogSink   { return s }
+func (r reports) WithAttrs([]slog.Attr) slog.Handler { return r }
+func (r reports) WithGroup(string) slog.Handler      { return r }
