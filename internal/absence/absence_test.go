@@ -717,6 +717,22 @@ func TestGapAfterAnUndecodableMessage(t *testing.T) {
 	b.says("what was lost was the oven's, for all that is known:", "")
 	b.now += limit/2 + time.Minute
 	b.says("the limit later", "oven fell, kiln fell")
+
+	b = newBench(t) // they come again, because there is no checkpoint
+	sends("kiln")
+	sends("kiln")
+	b.sends("oven")
+	b.Save(t.Context(), true)
+	b.begin(telemetry.Position{})
+	for _, e := range b.log {
+		e.Undecodable = map[string]string{"kiln": "broken"}[e.Device]
+		b.hear(e, true, 0)
+	}
+	b.now += limit / 2
+	b.loses("oven")
+	sends("kiln")
+	b.now += limit/2 + 6*time.Second
+	b.says("after a gap behind those that came again", "")
 }
 
 // The time that an undecodable message claims puts no deadline off.

@@ -540,7 +540,9 @@ func (w *Watch) follow(e *telemetry.Event) {
 		if w.expected > 0 && at.Sequence > w.expected && !e.Enqueued.IsZero() {
 			w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
 		}
-		w.expected = cmp.Or(w.expected, at.Sequence) + 1
+		if at.Sequence >= w.expected { // else it comes again
+			w.expected = cmp.Or(w.expected, at.Sequence) + 1
+		}
 		w.sign(at.Time)
 	}
 }

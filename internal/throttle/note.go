@@ -445,10 +445,6 @@ func (n note) afterRecovery(r Request) note {
 	n.Notified = false
 	n.Told, n.ToldAt, n.MayTold, n.MayToldAt = "", 0, "", 0
 	n.Recovered = later(n.Recovered, r.position())
-	//planted:alert-outlives-recovery if false
-	if n.Sent.upTo(n.Recovered) { // its alarm may be open again, if the device was removed and the owner has died just then
-		n.Sent, n.SentAt = position{}, 0
-	}
 
 	return n
 }

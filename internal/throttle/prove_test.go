@@ -128,30 +128,6 @@ func TestProveRepeat(t *testing.T) {
 	}
 }
 
-// Once its recovery was taken an alert covers nothing more of its alarm, which may be open again: an operator has removed
-// the device, and the owner died before its ledger said so.
-func TestRepeatAfterTheRecovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGate(memlease.New())
-		open := func(sequence int64) throttle.Request {
-			r := reading(sequence, fmt.Sprint(sequence))
-			r.Repeat, r.OpenedBy = math.MaxInt64, 1
-			return r
-		}
-		do(t, g, open(1), throttle.Taken)
-		time.Sleep(2 * window)
-		do(t, g, cleared(1, "1"), throttle.Taken)
-		time.Sleep(time.Second)
-		again, _ := do(t, g, open(1), throttle.Taken)
-		want(t, again, throttle.Throttled)
-		if due := again.NextReminder(open(1)); !due.IsZero() {
-			t.Errorf("the alarm is quiet until %v", due)
-		}
-		later, _ := do(t, g, open(2), throttle.Taken)
-		want(t, later, throttle.Sent)
-	})
-}
-
 // Whatever a window has covered is proven by its record, also if the store counts in seconds, by which the record ends a little earlier
 // than this replica lets the window last.
 func TestProveWhatAWindowCovered(t *testing.T) {

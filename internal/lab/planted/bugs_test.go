@@ -94,7 +94,6 @@ var bugs = []bug{
 	{"missing-rule-forgets", "who was heard for a rule that is missing for a minute is forgotten", 0, true},
 	{"longest-forget", "a rule forgets by the longest time of all", 0, true},
 	{"undecodable-hides-gap", "a gap before an undecodable message is none", 0, true},
-	{"alert-outlives-recovery", "an alert covers what follows its recovery, for as long as its repeat", 0, false},
 	{"lingering-joins-nothing", "a reading short of the limit joins no delivery, and its alarm is not sent again", 0, false},
 	{"expired-is-no-gap", "an event that stands for expired ones is no gap", 0, true},
 	{"unexpected-is-silent", "a device of which nothing is expected is silent", 0, true},
