@@ -256,38 +256,44 @@ func (c *Conn) transfer(s *session, f []byte) error {
 		c.flush()
 		c.pass(head, nil)
 	}
+	if aborted {
+		s.drop()
+		return nil
+	}
+
+	size := len(payload)
+	if more || len(s.partial) > 0 {
+		if len(s.partial) == 0 {
+			s.partial = s.partial.add(nil)
+		}
+		room := sizeSize + MaxMessage + 1 - len(s.partial)
+		s.partial = append(s.partial, payload[:min(len(payload), room)]...)
+		size = len(s.partial)
+		binary.BigEndian.PutUint32(s.partial, uint32(size-sizeSize))
+	}
+	if more {
+		return nil
+	}
+
+	c.heldBytes += size
+	if len(s.messages) == 0 { // the library gets this transfer, also for those that come before it has
+		s.head = head
+		c.held = append(c.held, s)
+	} else {
+		s.merged.Add(1)
+	}
 
 	switch {
-	case aborted:
-		s.drop()
-	case more:
-		s.keep(payload)
 	case len(s.partial) == 0:
-		c.hold(s, head, len(payload))
 		s.messages = s.messages.add(payload)
+	case len(s.messages) == 0: // it is large, and not copied if it is the first
+		s.messages, s.partial = s.partial, s.messages
 	default:
-		s.keep(payload)
-		c.hold(s, head, len(s.partial))
-		if len(s.messages) == 0 { // it is large, and not copied if it is the first
-			s.messages, s.partial = s.partial, s.messages
-		} else {
-			s.messages = append(s.messages, s.partial...)
-		}
-		s.drop()
+		s.messages = append(s.messages, s.partial...)
 	}
+	s.drop()
 
 	return nil
-}
-
-// keep adds to what has come of a message.
-func (s *session) keep(payload []byte) {
-	if len(s.partial) == 0 {
-		s.partial = s.partial.add(nil)
-	}
-
-	room := sizeSize + MaxMessage + 1 - len(s.partial)
-	s.partial = append(s.partial, payload[:min(len(payload), room)]...)
-	binary.BigEndian.PutUint32(s.partial, uint32(len(s.partial)-sizeSize))
 }
 
 // drop forgets what has come of a message.
@@ -303,19 +309,6 @@ func (c *Conn) pass(head, payload []byte) {
 	start := len(c.out)
 	c.out = append(append(c.out, head...), payload...)
 	binary.BigEndian.PutUint32(c.out[start:], uint32(len(c.out)-start))
-}
-
-// hold notes that s is about to have a message more, of so many bytes, of those for which the library gets one. head is the
-// transfer that it came with.
-func (c *Conn) hold(s *session, head []byte, size int) {
-	if len(s.messages) == 0 {
-		s.head = head
-		c.held = append(c.held, s)
-	} else {
-		s.merged.Add(1)
-	}
-
-	c.heldBytes += size
 }
 
 // ticketSize is that of the data of a message that the library gets: the number of a batch.
