@@ -599,11 +599,6 @@ func (d *delivery) writeLetter() verdict {
 
 // debug logs what became of d's head.
 func (d *delivery) debug(msg string, fields ...zap.Field) {
-	line := d.q.box.account.Logger.Check(zap.DebugLevel, msg)
-	if line == nil {
-		return
-	}
-
 	about := []zap.Field{
 		zap.Int64("sequence", d.head.Sequence),
 		zap.Stringer("device", d.of(&d.head)),
@@ -611,5 +606,5 @@ func (d *delivery) debug(msg string, fields ...zap.Field) {
 		zap.Float64("temperature", d.head.Value),
 	}
 
-	line.Write(append(about, fields...)...)
+	d.q.box.account.Logger.Debug(msg, append(about, fields...)...)
 }
