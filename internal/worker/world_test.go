@@ -237,8 +237,8 @@ func (w *world) lastVersion() {
 	}
 }
 
-// quiet reports whether o has settled everything.
-func (w *world) quiet(o *owner) bool {
+// quiet reports whether o has settled everything, but for silences if these may wait.
+func (w *world) quiet(o *owner, mayWait bool) bool {
 	w.mu.Lock()
 	done := int64(o.next) >= o.log.readable() && !o.lost
 	w.mu.Unlock()
@@ -248,7 +248,7 @@ func (w *world) quiet(o *owner) bool {
 	}
 	for _, p := range o.worker.Partitions() {
 		if p.Partition == o.log.id {
-			return done && p.Delivering == 0 && p.Unsettled == 0 && due == 0
+			return done && (p.Delivering == 0 || mayWait) && p.Unsettled == 0 && due == 0
 		}
 	}
 	return false
@@ -286,14 +286,18 @@ func (w *world) run(ctx context.Context) {
 	}
 	slices.SortFunc(owners, func(a, b *owner) int { return strings.Compare(a.log.id, b.log.id) })
 	for range 20 {
-		if !slices.ContainsFunc(owners, func(o *owner) bool { return !w.quiet(o) }) {
+		if !slices.ContainsFunc(owners, func(o *owner) bool { return !w.quiet(o, false) }) {
 			break
 		}
 		w.pass(2 * time.Minute)
 	}
+	// While the hub is cut off nothing is said of single devices.
+	w.mu.Lock()
+	isCutOff := !w.elsewhere && time.Since(w.newest()) > time.Hour/2
+	w.mu.Unlock()
 	state := ""
 	for _, o := range owners {
-		if !w.quiet(o) {
+		if !w.quiet(o, isCutOff) {
 			state += fmt.Sprintf(" %+v %+v", o.worker.Partitions(), o.worker.AlarmCounts())
 		}
 	}
