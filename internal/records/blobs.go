@@ -99,25 +99,50 @@ func (b *Blobs) Stat(ctx context.Context, name string) (r Record, err error) {
 
 // Write implements [Store].
 func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
-	w := blobWrite{
-		client:   b.container.NewBlockBlobClient(r.Name),
-		only:     conditions(r.ETag),
-		metadata: make(map[string]*string, len(r.Values)),
-		record:   r,
-	}
+	client := b.container.NewBlockBlobClient(r.Name)
+	metadata := make(map[string]*string, len(r.Values))
 	for name, value := range r.Values {
-		w.metadata[name] = &value
+		metadata[name] = &value
 	}
 
+	only := conditions(r.ETag)
 	if r.Lock != "" {
-		w.only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
+		only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
 	}
 
 	err = b.do(ctx, "write blob", r.Name, ErrConflict, func() error {
-		written, err := w.write(ctx)
-		if err != nil {
-			return err
+		var written *azcore.ETag
+
+		// Where deleted blobs are kept for a while, so is each one that is uploaded over, but
+		// not one whose metadata are changed.
+		mustUpload := r.ETag == "" || r.Content != nil
+		if !mustUpload {
+			resp, err := client.SetMetadata(ctx, metadata, &blob.SetMetadataOptions{AccessConditions: only})
+			mustUpload = r.ETag == Any && notFound(err)
+			if err != nil && !mustUpload {
+				return err
+			}
+			written = resp.ETag
 		}
+
+		if mustUpload {
+			options := &blockblob.UploadOptions{Metadata: metadata, AccessConditions: only}
+			if r.Type != "" {
+				options.HTTPHeaders = &blob.HTTPHeaders{BlobContentType: &r.Type}
+			}
+
+			uploading := ctx
+			if len(r.Content) > 0 {
+				uploading = azure.Large(ctx)
+			}
+
+			resp, err := client.Upload(uploading, streaming.NopCloser(bytes.NewReader(r.Content)), options)
+			if err != nil {
+				return err
+			}
+			written = resp.ETag
+		}
+
 		if written == nil {
 			return errors.New("the answer lacks an ETag")
 		}
@@ -126,47 +151,6 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 		return nil
 	})
 	return etag, err
-}
-
-// A blobWrite writes a record.
-type blobWrite struct {
-	client   *blockblob.Client
-	only     *blob.AccessConditions
-	metadata map[string]*string
-	record   Record
-}
-
-// write writes the record in one call, or in two if it is not known whether there is a blob.
-func (w blobWrite) write(ctx context.Context) (*azcore.ETag, error) {
-	// Where deleted blobs are kept for a while, so is each one that is uploaded over, but
-	// not one whose metadata are changed.
-	mustUpload := w.record.ETag == "" || w.record.Content != nil
-	if mustUpload {
-		return w.upload(ctx)
-	}
-
-	resp, err := w.client.SetMetadata(ctx, w.metadata, &blob.SetMetadataOptions{AccessConditions: w.only})
-	if w.record.ETag == Any && notFound(err) {
-		return w.upload(ctx)
-	}
-
-	return resp.ETag, err
-}
-
-// upload writes a blob over the one that there is, if there is one.
-func (w blobWrite) upload(ctx context.Context) (*azcore.ETag, error) {
-	options := &blockblob.UploadOptions{Metadata: w.metadata, AccessConditions: w.only}
-	if w.record.Type != "" {
-		options.HTTPHeaders = &blob.HTTPHeaders{BlobContentType: &w.record.Type}
-	}
-
-	if len(w.record.Content) > 0 {
-		ctx = azure.Large(ctx)
-	}
-
-	resp, err := w.client.Upload(ctx, streaming.NopCloser(bytes.NewReader(w.record.Content)), options)
-
-	return resp.ETag, err
 }
 
 // Delete implements [Store].
