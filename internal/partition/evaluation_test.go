@@ -116,3 +116,60 @@ func TestKeysOfADevice(t *testing.T) {
 		}
 	}
 }
+
+// A flagged is told of alerts, and what they say of their alarm.
+type flagged struct {
+	unsent
+	flags []string
+}
+
+func (f *flagged) Alert(a *delivery.Alert, _ delivery.Details) {
+	f.flags = append(f.flags, fmt.Sprint(a.Reading.Sequence, " ", a.Key.Topic.Message.Level, " opens ", a.Opens, " reminder ", a.Reminder, " lingers ", a.Lingers))
+}
+
+// An alert is a reminder if somebody was told in the same alarm, and lingers if it is short of the limit of one that is sent
+// again.
+func TestWhatAnAlertSaysOfItsAlarm(t *testing.T) {
+	levels := []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
+	for name, tt := range map[string]struct {
+		change func(*rules.Rule)
+		want   []string
+	}{
+		"with recoveries": {func(r *rules.Rule) { r.Resolved = true }, []string{
+			"1 warning opens true reminder false lingers false",
+			"2 critical opens true reminder false lingers false",
+			"3 critical opens false reminder true lingers false",
+			"4 warning opens false reminder false lingers false", // it was held back
+			"5 warning opens false reminder true lingers false",
+		}},
+		"sent again": {func(r *rules.Rule) { r.Repeat = time.Hour }, []string{
+			"1 warning opens true reminder false lingers false",
+			"2 critical opens true reminder false lingers false",
+			"3 critical opens false reminder true lingers false",
+			"4 warning opens false reminder false lingers false",
+			"5 warning opens false reminder true lingers false",
+			"6 warning opens false reminder true lingers true",
+		}},
+		"without state": {func(r *rules.Rule) { r.Levels[0].Clear, r.Levels[1].Clear = 30, 80 }, []string{
+			"1 warning opens false reminder false lingers false",
+			"2 critical opens false reminder false lingers false",
+			"3 critical opens false reminder false lingers false",
+			"5 warning opens false reminder false lingers false",
+		}},
+	} {
+		set := rules.Threshold("temperature", 30, time.Minute)
+		set.Rules[0].Levels = slices.Clone(levels)
+		tt.change(&set.Rules[0])
+		s := benchRules(t, set)
+		reg := newRegister(s.config.Evaluator, "0", "log", 20)
+		reg.watch(nil, s.log)
+		to := &flagged{}
+		reg.out = to
+		for i, value := range []string{"40", "90", "91", "27", "41", "28", "20"} {
+			reg.take([]telemetry.Event{exactEvent(int64(i+1), "oven", value)})
+		}
+		if !slices.Equal(to.flags, tt.want) {
+			t.Errorf("%s: %q, want %q", name, to.flags, tt.want)
+		}
+	}
+}
