@@ -391,8 +391,8 @@ func (reg *register) recount() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for _, g := range reg.groups {
-		old := g.members != g.counted && time.Since(g.written) > g.level.rule.Window
-		if g.behind || g.members > 0 && old {
+		isOld := g.members != g.counted && time.Since(g.written) > g.level.rule.Window
+		if g.behind || isOld {
 			reg.write(g)
 		}
 	}

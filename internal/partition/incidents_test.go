@@ -522,6 +522,8 @@ func TestIncidentThatIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := &receiver{}, newPartition("0")
 		s := with(t, func(r *rules.Rule) { inSite(r); r.Repeat = 30 * time.Minute }, r)
+		store := &asked{Store: s.store}
+		s.store = store
 		s.start(p)
 		for range 10 {
 			p.publishOf("freezer-1", "berlin", 40)
@@ -529,8 +531,8 @@ func TestIncidentThatIsRepeated(t *testing.T) {
 		}
 		p.publishOf("freezer-2", "berlin", 40)
 		time.Sleep(5 * window)
-		if got, want := r.incidents(), "A: 1 in berlin"; got != want {
-			t.Errorf("told %s, want %s", got, want)
+		if got, want := r.incidents(), "A: 1 in berlin"; got != want || store.claims != 1 {
+			t.Errorf("told %s, want %s; %d claims", got, want, store.claims)
 		}
 		time.Sleep(5 * window)
 		p.publishOf("freezer-1", "berlin", 40)
