@@ -30,23 +30,18 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 // signatures, which a URL may hold. The result wraps what is harmless in err: a *lease.Failure, an
 // *azcore.ResponseError, a context's error, a net error.
 func Explain(err error) error {
-	var failure *lease.Failure // it says itself what to do
-	var resp *azcore.ResponseError
-	var link *url.Error
-	switch {
-	case errors.As(err, &failure):
+	if failure, ok := errors.AsType[*lease.Failure](err); ok { // it says itself what to do
 		return failure
-	case errors.As(err, &resp):
+	}
+	if resp, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return Explained(resp, resp.ErrorCode, Advice(Storage, resp.StatusCode, resp.ErrorCode))
-	case errors.As(err, &link):
-		return unanswered(link)
+	}
+	link, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return err
 	}
 
-	return err
-}
-
-// unanswered returns which service did not answer, and why.
-func unanswered(link *url.Error) error {
+	// The service did not answer.
 	host := "the service"
 	if u, err := url.Parse(link.URL); err == nil {
 		host = u.Host

@@ -276,7 +276,7 @@ func (c *Conn) transfer(s *session, f []byte) error {
 	}
 
 	c.heldBytes += size
-	if len(s.messages) == 0 { // the library gets this transfer, also for those that come before it has
+	if len(s.messages) == 0 { // the library gets this transfer, for all messages that are held by then
 		s.head = head
 		c.held = append(c.held, s)
 	} else {
