@@ -321,10 +321,9 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 			was := r.columns[from[i]]
 			c.Floor = was.Floor
 			c.Gap = was.Gap
-			if other := r.active(was); was.Idle != 0 && other >= 0 { // it has heard the same meanwhile
+			if other := r.active(*c); was.Idle != 0 && other >= 0 { // it has heard the same meanwhile
 				was = r.columns[other]
-				c.Floor = later(c.Floor, was.Floor)
-				c.Gap = later(c.Gap, was.Gap)
+				c.Floor = later(c.Floor, later(was.Floor, was.Gap)) // a gap that is short for one may be long for the other
 			}
 			isHeard = was.Idle == 0 && was.Hears == c.Hears
 		}
