@@ -309,8 +309,19 @@ func (w *world) lasts(set []rules.Rule, s subject) time.Duration {
 }
 
 // stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the
-// first time.
+// first time, and whoever removed it had the rule.
 func (w *world) stays(o operation, r *rules.Rule, device string) bool {
+	for log := range o.last {
+		by := 0 // who removed it
+		for i := range log.reigns {
+			if !log.reigns[i].at.After(o.at) {
+				by = i
+			}
+		}
+		if w.lasts(w.versions[log.reigns[by].version], subject{rule: r.Name}) == 0 {
+			return false
+		}
+	}
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) ||
