@@ -84,7 +84,7 @@ func Run(ctx context.Context, out io.Writer, c config.Config, rs []receivers.Rec
 		k.limit += identityTimeout
 	}
 	k.storeLimit = k.limit + storeTimeout - stepTimeout
-	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup) })
+	k.snapshot = sync.OnceValues(func() ([]eventhubs.PartitionState, error) { return k.probe(ctx, c.EventHubConsumerGroup) })
 	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
 	k.records = sync.OnceValues(func() (records.Store, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit, fmt.Errorf("no answer within %v", k.storeLimit))
@@ -104,9 +104,9 @@ type checkup struct {
 	limit      time.Duration // for a step that uses a service of Azure
 	storeLimit time.Duration // for one that uses a store
 
-	resolved func() (config.Config, error)      // with the IoT Hub's endpoint
-	snapshot func() (eventhubs.Snapshot, error) // of the hub
-	reading  func() (reading, error)            // of its events
+	resolved func() (config.Config, error)              // with the IoT Hub's endpoint
+	snapshot func() ([]eventhubs.PartitionState, error) // of the hub
+	reading  func() (reading, error)                    // of its events
 	records  func() (records.Store, error)
 }
 
@@ -272,14 +272,14 @@ func (k *checkup) identity(ctx context.Context) (string, error) {
 }
 
 // probe looks at the hub and, in a consumer group, at the newest events of each partition.
-func (k *checkup) probe(ctx context.Context, group string) (eventhubs.Snapshot, error) {
+func (k *checkup) probe(ctx context.Context, group string) ([]eventhubs.PartitionState, error) {
 	c, err := k.resolved()
 	if err != nil {
-		return eventhubs.Snapshot{}, noEndpoint
+		return nil, noEndpoint
 	}
 
 	if c.EventHubNamespace != "" && k.services.Identity.Prefetch(ctx, azure.EventHubsScope) != nil {
-		return eventhubs.Snapshot{}, noToken
+		return nil, noToken
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
@@ -300,7 +300,7 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	owners := k.owners(ctx, c)
 	var newest time.Time
 	isRead, others := 0, 0 // partitions that are read, and those by none of our replicas
-	for _, p := range snapshot.Partitions {
+	for _, p := range snapshot {
 		if !p.Empty && p.Enqueued.After(newest) {
 			newest = p.Enqueued
 		}
@@ -312,7 +312,7 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 		}
 	}
 
-	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, humanize.Count(len(snapshot.Partitions), "partition"))
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, humanize.Count(len(snapshot), "partition"))
 	if newest.IsZero() {
 		text += ", no events yet"
 	} else {
@@ -378,18 +378,18 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 		))
 	}
 
-	if !slices.ContainsFunc(snapshot.Partitions, func(p eventhubs.PartitionState) bool { return len(p.Events) > 0 }) {
+	if !slices.ContainsFunc(snapshot, func(p eventhubs.PartitionState) bool { return len(p.Events) > 0 }) {
 		return reading{}, undecided(
 			"no events yet: send some telemetry, then run the check again to see what the rules find in it",
 		)
 	}
 
-	return newReading(k.config.Rules(), k.config.HasRules(), snapshot.Partitions)
+	return newReading(k.config.Rules(), k.config.HasRules(), snapshot)
 }
 
 // busy reports whether a worker reads a partition: the hub admits nobody beside it in its consumer group.
-func busy(s eventhubs.Snapshot) bool {
-	return slices.ContainsFunc(s.Partitions, func(p eventhubs.PartitionState) bool { return p.Busy })
+func busy(snapshot []eventhubs.PartitionState) bool {
+	return slices.ContainsFunc(snapshot, func(p eventhubs.PartitionState) bool { return p.Busy })
 }
 
 // checkpoints reads the checkpoints of all partitions, and writes one for a group in which nobody reads.

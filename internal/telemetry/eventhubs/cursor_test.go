@@ -30,7 +30,7 @@ func TestGuessedNumberRereadsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := snapshot.Partitions[0].Events[0]
+	last := snapshot[0].Events[0]
 	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: last.Sequence, Offset: last.Offset, Time: last.Time}}})
 	h.publishPoison(t, "0", lost)
 	s := h.source(t, h.config())

@@ -61,11 +61,3 @@ const MaxEventBytes = maxEventBytes
 
 // Owner is the id under which s owns partitions.
 func (s *Source) Owner() string { return s.owner }
-
-// Events returns those of all partitions.
-func (s Snapshot) Events() (all []telemetry.Event) {
-	for _, p := range s.Partitions {
-		all = append(all, p.Events...)
-	}
-	return all
-}

@@ -91,12 +91,6 @@ const (
 	probeWait  = 5 * time.Second // for the events of one partition
 )
 
-// A Snapshot is what Probe found in a hub.
-type Snapshot struct {
-	Generation string           // of the hub: see telemetry.Position
-	Partitions []PartitionState // in the hub's order
-}
-
 // A PartitionState is what Probe found in a partition.
 type PartitionState struct {
 	ID          string
@@ -108,14 +102,14 @@ type PartitionState struct {
 	Events []telemetry.Event // the newest; they stay valid
 }
 
-// Probe returns the partitions of the hub that config names and up to perPartition
+// Probe returns the partitions of the hub that config names, in its order, and up to perPartition
 // of the newest events of each. It takes partitions from no other reader and uses
 // no checkpoint store. It tries once and returns by the time ctx ends. An error is
 // one line that says what to do; it holds no secret.
-func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, error) {
+func Probe(ctx context.Context, config Config, perPartition int) ([]PartitionState, error) {
 	l, err := openLook(ctx, config, every)
 	if err != nil {
-		return Snapshot{}, err
+		return nil, err
 	}
 	defer l.source.Close()
 
@@ -138,10 +132,10 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	}
 
 	if err := probing.Wait(); err != nil {
-		return Snapshot{}, err
+		return nil, err
 	}
 
-	return Snapshot{Generation: l.hub.generation, Partitions: states}, nil
+	return states, nil
 }
 
 // newest reads up to n of the newest events of a partition.

@@ -189,10 +189,10 @@ func TestProbeSeesPoison(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(snapshot.Events()); n != len(kinds)+1 {
+	if n := len(eventsOf(snapshot)); n != len(kinds)+1 {
 		t.Fatalf("%d events, want %d", n, len(kinds)+1)
 	}
-	for i, e := range snapshot.Events() {
+	for i, e := range eventsOf(snapshot) {
 		if want := i == len(kinds) || kinds[i].Readable; (e.Undecodable == "") != want {
 			t.Errorf("event %d is %+v", i, e)
 		}

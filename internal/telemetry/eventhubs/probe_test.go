@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -49,19 +50,19 @@ func TestProbe(t *testing.T) {
 			t.Fatalf("%v, %v", err, ctx.Err())
 		}
 		var events []string
-		for _, e := range got.Events() {
+		for _, e := range eventsOf(got) {
 			events = append(events, e.Device, string(e.Body))
 		}
 		if strings.Join(events, " ") != want {
 			t.Errorf("of %d events: got %q, want %q", n, events, want)
 		}
-		if len(got.Partitions) != 20 {
-			t.Fatalf("%d partitions, want 20", len(got.Partitions))
+		if len(got) != 20 {
+			t.Fatalf("%d partitions, want 20", len(got))
 		}
-		if p := got.Partitions[0]; p.ID != "0" || p.First != 6 || p.Last != 9 || !p.Enqueued.Equal(at) || p.Empty || p.Busy {
+		if p := got[0]; p.ID != "0" || p.First != 6 || p.Last != 9 || !p.Enqueued.Equal(at) || p.Empty || p.Busy {
 			t.Errorf("partition 0 is %+v", p)
 		}
-		if p := got.Partitions[2]; p.ID != "2" || !p.Empty || p.Busy {
+		if p := got[2]; p.ID != "2" || !p.Empty || p.Busy {
 			t.Errorf("partition 2 is %+v", p)
 		}
 	}
@@ -101,7 +102,7 @@ func TestProbeBesideAWorker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !got.Partitions[0].Busy || got.Partitions[1].Busy || len(got.Events()) != 1 || string(got.Events()[0].Body) != "1" {
+	if !got[0].Busy || got[1].Busy || len(eventsOf(got)) != 1 || string(eventsOf(got)[0].Body) != "1" {
 		t.Errorf("got %+v", got)
 	}
 	if _, err := h.Publish(devhub.Message{Partition: "0", Device: "d"}); err != nil {
@@ -183,4 +184,12 @@ func TestProbeEndsWithContext(t *testing.T) {
 			_, _ = eventhubs.Probe(ctx, eventhubs.Config{ConnectionString: h.ConnectionString()}, 1)
 		})
 	}
+}
+
+// eventsOf returns those of all partitions.
+func eventsOf(partitions []eventhubs.PartitionState) (all []telemetry.Event) {
+	for _, p := range partitions {
+		all = append(all, p.Events...)
+	}
+	return all
 }
