@@ -13,10 +13,10 @@ import (
 
 const redacted = "[redacted]"
 
-// A redactable is a setting whose value is never shown.
+// A redactable is a setting whose value is never shown, whatever the verb.
 type redactable interface {
 	encoding.TextUnmarshaler
-	IsSet() bool
+	fmt.Formatter
 }
 
 // A Secret is text that is printed and encoded as "[redacted]"; an unset one as
@@ -70,9 +70,6 @@ func NewURLs(list ...string) URLs { return URLs{NewSecret(strings.Join(list, ","
 func (u URLs) Reveal() []string {
 	return strings.FieldsFunc(u.text.Reveal(), func(r rune) bool { return r == ',' })
 }
-
-// IsSet reports whether there is a URL.
-func (u URLs) IsSet() bool { return u.text.IsSet() }
 
 func (u URLs) String() string {
 	shown := make([]string, 0, len(u.Reveal()))
