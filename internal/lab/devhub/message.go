@@ -1,6 +1,7 @@
 package devhub
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ type Message struct {
 	// device has none of IoT Hub's annotations, as if it had been sent to the
 	// Event Hub directly.
 	Device string
-	Source string // iothub-message-source; "Telemetry" by default
+	Source string // of what a device sends, iothub-message-source; "Telemetry" by default
 
 	// The body is one data section, unless Value or Sequence is set:
 	// then it is that instead.
@@ -68,11 +69,7 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		a["iothub-connection-auth-method"] = `{"scope":"device","type":"sas","issuer":"iothub","acceptingIpFilterRule":null}`
 		a["iothub-connection-auth-generation-id"] = "638000000000000000"
 		a["iothub-enqueuedtime"] = pub.Enqueued
-		a["iothub-message-source"] = "Telemetry"
-	}
-
-	if m.Source != "" {
-		a["iothub-message-source"] = m.Source
+		a["iothub-message-source"] = cmp.Or(m.Source, "Telemetry")
 	}
 
 	for name, value := range m.Annotations {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"time"
 
@@ -162,10 +161,6 @@ func simple(v amqpvalue.Value) any {
 
 	if n, ok := v.Int(); ok {
 		return n
-	}
-
-	if n, ok := v.Uint(); ok && n <= math.MaxInt64 {
-		return int64(n)
 	}
 
 	return v
