@@ -3,6 +3,7 @@ package worker_test
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
@@ -33,7 +34,8 @@ func (w *world) judgeLetter(d keptLetter) {
 			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
 		claimed := other.Alert.Expires.Add(-throttle.ClaimTTL(sendTimeout)) // by HTTP two may be on their way
 		if again && !rule.Silence() && !rule.Resolved && d.refused() && other.refused() && !d.Alert.Resolved &&
-			!other.Alert.Resolved && claimed.After(d.at) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) {
+			!other.Alert.Resolved && claimed.After(d.at) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) &&
+			!w.takenOver(d.Alert.Partition, d.refusedAt, claimed) {
 			w.violated("D1: %s %s is refused again %v after one that was", of.name, s, other.refusedAt.Sub(d.refusedAt))
 		}
 	}
@@ -61,6 +63,14 @@ func (w *world) judgeLetter(d keptLetter) {
 	if age := d.at.Sub(since); age < w.giveUp-second {
 		w.violated("D2: %s was given up after %v as not taken within %v", tell(d.Alert), age, w.giveUp)
 	}
+}
+
+// takenOver reports whether somebody has taken a partition over between two times: an alarm that opens then is told whatever
+// was refused before.
+func (w *world) takenOver(partition string, from, to time.Time) bool {
+	return slices.ContainsFunc(w.logs, func(log *hubLog) bool {
+		return log.id == partition && slices.ContainsFunc(log.reigns, func(r reign) bool { return r.at.After(from) && !r.at.After(to) })
+	})
 }
 
 // mayHaveEnded reports whether the reading that a recovery is about may have ended the alarm, and not the removal of its rule.
