@@ -350,6 +350,7 @@ func (w *Watch) readAfter(start telemetry.Position) {
 	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
 
 	switch {
+	//planted:no-checkpoint-is-another-hub case !w.found || start.Offset == "" || start.Generation != r.Position.Generation
 	case !w.found || start.Generation != r.Position.Generation:
 		r.Rebase(w.read)
 		//planted:other-hub-without-roster if w.found { skip }
