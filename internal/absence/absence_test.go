@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -682,6 +683,24 @@ func TestBeginWithoutACheckpoint(t *testing.T) {
 			b.says("after that", tt.want)
 		})
 	}
+}
+
+// Who may have been heard while nobody listened is not forgotten for that: it has its time, and then it is silent.
+func TestNobodyIsForgottenWhoMayHaveBeenHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.sends("oven")
+		b.Save(t.Context(), true)
+		b.now = forget + time.Hour
+		b.loses("oven")
+		time.Sleep(time.Until(b.start.Add(b.now))) // the floor is by this machine's clock
+		b.begin(b.log[1].Position)
+		b.says("when somebody listens again", "")
+		b.now += limit + time.Minute
+		b.says("once nothing has come for the limit", "oven fell")
+		b.now += forget
+		b.says("once nothing has come for so long again", "oven forgotten, unwatched")
+	})
 }
 
 // A message that cannot be decoded came to the hub all the same, which is not cut off then, whatever it said before.

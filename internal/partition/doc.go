@@ -97,7 +97,8 @@
 //		                                                                 silence is dropped
 //		any       Forget, once that is proven to be over       unknown   of an open alarm as above. One that would be
 //		                                                         forgotten before it was silent has as much time
-//		                                                         after its quiet time
+//		                                                         after its quiet time, or after a take-over if
+//		                                                         nobody heard what came before
 //
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries. If the

@@ -349,12 +349,14 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 		}
 
 		to.hearAll(column, r, f)
-		if r.columns[f].Idle == 0 || column >= len(columns) {
-			continue
+		if r.columns[f].Idle != 0 && column < len(columns) {
+			if other := r.active(to.columns[column]); other >= 0 {
+				to.hearAll(column, r, other)
+			}
 		}
 
-		if other := r.active(to.columns[column]); other >= 0 {
-			to.hearAll(column, r, other)
+		if to.columns[column].Floor == unheard {
+			to.excuseAll(column, now)
 		}
 	}
 

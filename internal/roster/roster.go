@@ -271,6 +271,21 @@ func (r *Roster) Raise(to Place) {
 	}
 }
 
+// Unheard records that nobody has heard what came before a place: floors rise, and before a device is forgotten it has the
+// time in which it may be silent.
+func (r *Roster) Unheard(to Place) {
+	r.Raise(to)
+	for i := range r.columns {
+		r.excuseAll(i, to.Time)
+	}
+}
+
+func (r *Roster) excuseAll(column int, until int64) {
+	for device := range r.names {
+		r.Excuse(device, column, until)
+	}
+}
+
 // Restart raises the floor of a column, unless it is there already: deadlines start anew.
 func (r *Roster) Restart(column int, at Place) {
 	c := &r.columns[column]

@@ -234,6 +234,9 @@ func TestColumnsOfOtherRules(t *testing.T) {
 			t.Errorf("%s: heard %+v", name, got)
 			continue
 		}
+		if excused := got.Quiet == now; excused != (tt.since == anew) {
+			t.Errorf("%s: excused until %d, since %+v", name, got.Quiet, tt.since)
+		}
 		if since, _ := tt.r.Silence(tt.r.Column(tt.rule), got); got != (roster.Heard{}) && since != tt.since {
 			t.Errorf("%s: since %+v, want %+v", name, since, tt.since)
 		}

@@ -152,6 +152,7 @@ var bugs = []bug{
 	{"removed-at-once", "alarms of a rule that is missing end at once", 0, false},
 	{"recovered-alarm-is-told", "an alert covers its alarm although its recovery was sent", 0, false},
 	{"no-checkpoint-is-another-hub", "without a checkpoint the roster counts as that of another hub", 0, false},
+	{"unheard-is-forgotten", "a device is forgotten as soon as somebody listens again", 0, false},
 	{"missed-is-silent", "a silence is sent although its device may have been heard while nobody had its rule", 0, false},
 	{"recovery-while-former-posts", "a recovery does not wait until a former owner posts nothing any more", 0, false},
 	{"settled-stays-due", "a notice that was settled stays due", 0, false},
