@@ -98,6 +98,12 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 		!in.filtersIn(0).Cover(s.rule, s.level) || !in.filtersIn(1).Cover(s.rule, s.level) {
 		return
 	}
+	if slices.ContainsFunc(w.subjects(), func(other subject) bool {
+		r, _ := w.ever(other)
+		return r.Silence() && in.filtersIn(0).Cover(other.rule, other.level) != in.filtersIn(1).Cover(other.rule, other.level)
+	}) {
+		return // it may have been told, by a rule of which it did not want to hear then
+	}
 	// One message is enough, whichever rule it is by, and so is one dead letter about this outage.
 	if !slices.ContainsFunc(w.subjects(), func(other subject) bool {
 		last := lastWord(in.heard(other, true)[ofHub])
