@@ -203,7 +203,7 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 			status.Report
 		}{a.Replica, a.Self().Status})
 
-	case path == "/metrics":
+	default:
 		a.Metrics.ServeHTTP(w, r)
 	}
 }

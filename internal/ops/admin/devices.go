@@ -235,7 +235,7 @@ func (f *findings) windows(receivers []Receiver, of []sensor.ID) error {
 	for _, to := range receivers {
 		value, known := f.shared[to.Rule]
 		switch {
-		case to.Per == "" && value == "":
+		case to.Per == "" && (value == "" || ruleOf(f.set, to.Rule).Per == ""): // an alarm of before may have a value
 			for _, one := range of {
 				add(to, one, "")
 			}

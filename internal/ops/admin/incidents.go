@@ -50,7 +50,7 @@ type incidentView struct {
 	Value       string // what its members share
 	Began       time.Time
 	Members     int
-	Count       string // how many members there are at least
+	Count       string // how many members there are, or "at least" how many
 	By          string // how many are in which partitions
 	First       string // the member whose alarm began first
 
@@ -131,7 +131,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 
 	for _, s := range f.state.Alarms {
 		rule := ruleOf(&a.Rules, s.Rule)
-		if s.Group == "" || s.Phase != rules.Open {
+		if s.Group == "" || s.Phase != rules.Open || rule.Per == "" { // it had one when the alarm opened
 			continue
 		}
 

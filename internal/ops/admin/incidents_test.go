@@ -168,3 +168,23 @@ func TestWhyOfAMember(t *testing.T) {
 		}
 	})
 }
+
+// An alarm may have opened while its rule had per: what is asked about then is the window of the device.
+func TestWhyOnceTheRuleHasNoIncident(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := &fakeGate{}
+		w := newWorld(t, func(o *admin.Options) {
+			o.Rules = rules.Set{Rules: []rules.Rule{{Name: "offline", Silent: 15 * time.Minute, Window: time.Minute, Levels: []rules.Level{{}}}}}
+			o.Receivers = []admin.Receiver{{Name: "hook", Rule: "offline", Gate: gate}}
+		})
+		w.set(func() {
+			w.worker.devices = map[string]partition.DeviceState{"meter-3": {Alarms: []partition.AlarmState{{
+				Partition: "3", Device: "meter-3", Rule: "offline", Phase: rules.Open, Silence: true, Since: time.Now(), Limit: 900, Group: "gw-12",
+			}}}}
+		})
+		answer := w.do(http.MethodGet, "/devices/meter-3", "Authorization", "Bearer "+token).Body.String()
+		if len(gate.asked) != 1 || gate.asked[0] != "meter-3" || strings.Contains(answer, "incident") {
+			t.Errorf("the windows of %v were looked up: %s", gate.asked, answer)
+		}
+	})
+}

@@ -133,7 +133,7 @@ func (t *Test) Run(ctx context.Context, out io.Writer) bool {
 	})
 	window := humanize.Plain(t.Rule.Window)
 	switch {
-	case !found, !t.Rule.Resolved:
+	case !found, !t.Rule.Resolved: // there is no recovery to follow
 
 	case body(&t.Rule, false) == nil:
 		step("recovery", "", undecided("not tested: no valid reading of the rule is normal"))
