@@ -128,7 +128,7 @@
 //	    then late, and never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the
 //	    time, and keeps the last event of each device.
 //
-// Package silence finds who has fallen silent, under a lock of its own, which is taken before the register's.
+// Package absence finds who has fallen silent, under a lock of its own, which is taken before the register's.
 //
 // # Incidents
 //

@@ -44,6 +44,7 @@ type partition struct {
 	generation string
 	mu         sync.Mutex
 	module     string // that sends the next events
+	source     string // iothub-message-source of the next events
 	log        []telemetry.Event
 	// next is what Receive gives next.
 	next    int
@@ -92,6 +93,7 @@ func (p *partition) publishProperties(device, body string, properties map[string
 		Enqueued:   now,
 		Properties: telemetrytest.Properties(properties),
 	}
+	e.MessageSource = p.source
 	if p.expires {
 		e.MessageSource = telemetry.SourceExpired
 	}

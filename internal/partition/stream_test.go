@@ -355,3 +355,26 @@ func TestPartitionThatCannotBeRead(t *testing.T) {
 		wantCheckpoint(t, p, 1)
 	})
 }
+
+// Neither what is no telemetry, nor what a test or nobody sends, is a sign of life.
+func TestNoSignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.publishBody("oven", `{}`)
+		p.publishBody(notify.TestDevice+"-1", `{}`)
+		p.publishBody("", `{}`)
+		for range 3 * int(silent/time.Minute) / 2 {
+			p.publishBody("kiln", `{}`)
+			p.source = "twinChangeEvents"
+			p.publishBody("oven", `{}`)
+			p.source = ""
+			pass(time.Minute)
+		}
+		s.end()
+		if got := r.all(); len(got) != 1 || got[0].Device != "oven" {
+			t.Errorf("notified of %+v", got)
+		}
+	})
+}
