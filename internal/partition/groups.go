@@ -392,7 +392,7 @@ func (reg *register) recount() {
 	defer reg.mu.Unlock()
 	for _, g := range reg.groups {
 		isOld := g.members != g.counted && time.Since(g.written) > g.level.rule.Window
-		if g.behind || isOld {
+		if g.behind || g.members > 0 && isOld { // that there are none is being written: then its end is due
 			reg.write(g)
 		}
 	}

@@ -30,7 +30,8 @@ func (o *told) last() *delivery.Notice { return o.given[len(o.given)-1] }
 type memory struct {
 	records map[incident.Group]incident.Record
 	begun   int
-	err     error // of any write
+	err     error  // of any write
+	during  func() // happens during a Sync; nil: nothing does
 }
 
 func (m *memory) Sync(_ context.Context, g incident.Group, partition string, e incident.Entry) (result incident.Result, err error) {
@@ -38,6 +39,9 @@ func (m *memory) Sync(_ context.Context, g incident.Group, partition string, e i
 		return result, m.err
 	}
 	m.begun++
+	if m.during != nil {
+		m.during()
+	}
 	m.records[g], result = m.records[g].Sync(partition, e, fmt.Sprint("id-", m.begun), time.Now())
 	return result, nil
 }
@@ -220,6 +224,19 @@ func TestWhatAnEntrySays(t *testing.T) {
 	g.write()
 	if g.records.begun != 2 {
 		t.Error("it is written although nothing has changed")
+	}
+}
+
+// An end is due once the record says that nobody is left, whatever is counted meanwhile.
+func TestEndAfterOneWrite(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.settled()
+	g.berlin().written = time.Now().Add(-2 * time.Minute)
+	g.records.during = g.recount
+	g.read("freezer-1", "berlin", "20")
+	if got, want := g.to.counts(), "2 given, 0 withdrawn"; got != want || g.records.begun != 2 {
+		t.Errorf("%s, want %s; %d writes", got, want, g.records.begun)
 	}
 }
 
