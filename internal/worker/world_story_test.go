@@ -87,8 +87,8 @@ func (w *world) afterAll(log *hubLog, i int, s subject, now state) (is, between 
 		upBetween = up
 	}
 	is = w.after(log, i, m, s, between, upBetween, upNow)
-	if m.first() != nil && is.tells == "" {
-		is.tells = between.tells
+	if m.first() != nil && is.tells == "" && between.tells != "" {
+		is.tells, is.shown = between.tells, between.shown
 		if is.phase != "open" {
 			is.tells = least(is.tells, "maybe") // what has to be told may not be due any more
 		}
@@ -122,6 +122,9 @@ func (w *world) perhaps(log *hubLog, i int, was, is state) state {
 	tells := least(is.tells, "maybe")
 	if is.phase == was.phase && is.since.Equal(was.since) && is.newest.Equal(was.newest) && is.clear.Equal(was.clear) {
 		was.tells = tells
+		if was.untold != is.untold {
+			was.untold = "maybe"
+		}
 		return was
 	}
 	if was.newest.After(is.newest) {
