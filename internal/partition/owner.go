@@ -63,7 +63,10 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
 func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
-	s.compareLogs(key.About.Device, g.Before)
+	if g.Before != "" {
+		s.compareLogs(key.About.Device, g.Before)
+	}
+
 	if n == nil {
 		return nil, nil
 	}
@@ -128,8 +131,7 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	return s.register.unheard.Proven(rule, limit, deadline)
 }
 
-// compareLogs notices that the log named before, of the device's last alert if it is not empty, is another partition of the
-// same hub.
+// compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
 func (s *Stream) compareLogs(device, before string) {
 	hub, partition, _ := strings.Cut(before, "/")
 	if ours, _, _ := strings.Cut(s.register.logName, "/"); hub != ours || partition == s.register.id {
