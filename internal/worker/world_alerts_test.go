@@ -195,7 +195,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 			switch {
 			case a.Resolved:
 				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
-			case w.orderly() && t.isReadAtOnce() && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
+			case w.orderly() && in.chokes != t.device && t.isReadAtOnce() && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
 			default:
 				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, rule.Repeat)
 			}
