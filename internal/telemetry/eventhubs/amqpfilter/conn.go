@@ -261,21 +261,18 @@ func (c *Conn) transfer(s *session, f []byte) error {
 		return nil
 	}
 
-	size := len(payload)
 	if more || len(s.partial) > 0 {
 		if len(s.partial) == 0 {
 			s.partial = s.partial.add(nil)
 		}
 		room := sizeSize + MaxMessage + 1 - len(s.partial)
 		s.partial = append(s.partial, payload[:min(len(payload), room)]...)
-		size = len(s.partial)
-		binary.BigEndian.PutUint32(s.partial, uint32(size-sizeSize))
+		binary.BigEndian.PutUint32(s.partial, uint32(len(s.partial)-sizeSize))
 	}
 	if more {
 		return nil
 	}
 
-	c.heldBytes += size
 	if len(s.messages) == 0 { // the library gets this transfer, for all messages that are held by then
 		s.head = head
 		c.held = append(c.held, s)
@@ -283,14 +280,15 @@ func (c *Conn) transfer(s *session, f []byte) error {
 		s.merged.Add(1)
 	}
 
-	switch {
-	case len(s.partial) == 0:
+	if len(s.partial) == 0 {
 		s.messages = s.messages.add(payload)
-	case len(s.messages) == 0: // it is large, and not copied if it is the first
-		s.messages, s.partial = s.partial, s.messages
-	default:
-		s.messages = append(s.messages, s.partial...)
+		c.heldBytes += len(payload)
+		return nil
 	}
+
+	// Nothing else is held: what was went with the head of this message's first frame.
+	s.messages, s.partial = s.partial, s.messages
+	c.heldBytes += len(s.messages)
 	s.drop()
 
 	return nil
