@@ -328,6 +328,11 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 		c.ID, c.Again = n.ID, true
 	}
 
+	//planted:claim-forgets-recovery if false
+	if n.RecoveryID != "" { // the receiver may have got it, which nothing else says from here on: see decide
+		c.Sent, c.SentAt = position{}, 0
+	}
+
 	switch {
 	case at == (position{}):
 		c.Posted = millis(prev.Now)

@@ -560,28 +560,62 @@ func TestUnneededWritesNothing(t *testing.T) {
 }
 
 // The recovery of an alarm was sent, or may have been, and yet the alarm goes on, because nothing else of its end was kept:
-// its next reading alerts, however seldom it is sent again.
+// its next reading alerts, however seldom it is sent again, and whatever became of the first attempt. A replay of the
+// reading that opened it sends nothing, and does not make the alarm quiet.
 func TestRecoveredAlarmIsCoveredNoLonger(t *testing.T) {
-	for answer, is := range map[throttle.Answer]throttle.Outcome{
-		throttle.Taken: throttle.Sent, throttle.Unknown: throttle.Sent, throttle.NotTaken: throttle.Throttled,
+	never := func(sequence int64) throttle.Request {
+		r := reading(sequence, fmt.Sprint(sequence))
+		r.Repeat, r.OpenedBy = 100*window, 1
+		return r
+	}
+	fails := func(answer throttle.Answer) func(*testing.T, *recent.Gate) {
+		return func(t *testing.T, g *recent.Gate) {
+			r, _ := do(t, g, never(2), answer)
+			want(t, r, throttle.Failed)
+		}
+	}
+	dies := func(t *testing.T, g *recent.Gate) {
+		if c, r, err := g.Claim(t.Context(), never(2)); c == nil {
+			t.Errorf("no claim: %v, %v", r.Outcome, err)
+		}
+		time.Sleep(2 * window)
+	}
+	for _, tt := range []struct {
+		name     string
+		recovery throttle.Answer
+		first    func(*testing.T, *recent.Gate)
+		want     throttle.Outcome
+	}{
+		{"a recovery", throttle.Taken, nil, throttle.Sent},
+		{"it may have been taken", throttle.Unknown, nil, throttle.Sent},
+		{"it was not", throttle.NotTaken, nil, throttle.Throttled},
+		{"an alert is refused", throttle.Taken, fails(throttle.NotTaken), throttle.Sent},
+		{"an alert is refused after what may have been taken", throttle.Unknown, fails(throttle.NotTaken), throttle.Sent},
+		{"an alert may have been taken after that", throttle.Unknown, fails(throttle.Unknown), throttle.Sent},
+		{"the replica dies with a claim after that", throttle.Unknown, dies, throttle.Sent},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newGate(memlease.New())
-			of := func(sequence int64) throttle.Request {
-				r := reading(sequence, fmt.Sprint(sequence))
-				r.Repeat, r.OpenedBy = 100*window, 1
-				return r
-			}
-			r, _ := do(t, g, of(1), throttle.Taken)
-			want(t, r, throttle.Sent)
-			time.Sleep(2 * window)
-			do(t, g, cleared(1, "1"), answer)
-			time.Sleep(2 * window)
-			r, _ = do(t, g, of(2), throttle.Taken)
-			want(t, r, is)
-			if is == throttle.Sent && r.NextReminder(of(3)).Before(time.Now().Add(99*window)) {
-				t.Errorf("the next reminder is due at %v", r.NextReminder(of(3)))
-			}
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate(memlease.New())
+				r, _ := do(t, g, never(1), throttle.Taken)
+				want(t, r, throttle.Sent)
+				time.Sleep(2 * window)
+				do(t, g, cleared(1, "1"), tt.recovery)
+				time.Sleep(2 * window)
+				r, _ = do(t, g, never(1), throttle.Taken)
+				want(t, r, throttle.Throttled)
+				if due := r.NextReminder(never(1)); due.IsZero() != (tt.want == throttle.Sent) {
+					t.Errorf("after a replay the alarm is quiet until %v", due)
+				}
+				if tt.first != nil {
+					tt.first(t, g)
+				}
+				r, _ = do(t, g, never(2), throttle.Taken)
+				want(t, r, tt.want)
+				if tt.want == throttle.Sent && r.NextReminder(never(3)).Before(time.Now().Add(99*window)) {
+					t.Errorf("the next reminder is due at %v", r.NextReminder(never(3)))
+				}
+			})
 		})
 	}
 }

@@ -151,6 +151,7 @@ var bugs = []bug{
 	{"told-nobody", "nobody counts as alerted, so that no recovery is due", 0, false},
 	{"removed-at-once", "alarms of a rule that is missing end at once", 0, false},
 	{"recovered-alarm-is-told", "an alert covers its alarm although its recovery was sent", 0, false},
+	{"claim-forgets-recovery", "an alert covers its alarm again once the next one is claimed after a recovery of unknown fate", 0, false},
 	{"no-checkpoint-is-another-hub", "without a checkpoint the roster counts as that of another hub", 0, false},
 	{"unheard-is-forgotten", "a device is forgotten as soon as somebody listens again", 0, false},
 	{"missed-is-silent", "a silence is sent although its device may have been heard while nobody had its rule", 0, false},
