@@ -42,12 +42,12 @@ type delivery struct {
 	// The readings that have joined, guarded by Outbox.mu. Only the latest is kept:
 	// what settles it settles those before it.
 	latest       Reading
-	latestBefore Place               // of the event before the latest
+	latestBefore Place               // of the event before the latest that does not linger, or if all do before the latest
 	joined       uint32              // how many, without those that linger
 	suppressed   uint32              // readings before the head that no alert has counted
 	sharing      map[string]struct{} // the devices of both, if devices share it
 
-	lingers           bool // the latest of those that have joined does: see Alert.Lingers
+	lingers           bool // the latest does, of those that have joined: see Alert.Lingers
 	triedSecondDevice bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
 	reminder          bool // the devices of its readings have been alerted before, in the same alarms. Changed under both locks
 
@@ -60,8 +60,8 @@ type delivery struct {
 
 	// What is known of its attempts.
 
-	// from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited
-	// for
+	// from when on it could be sent, in Unix µs: the time of the head, or its notice's RaisedAt or Anew.Deadline; or the end
+	// of the window that a recovery waited for
 	since       int64
 	number      int64       // given once it waits for its turn: see receiver.next; 0: none
 	failedAt    uint32      // value of receiver.answers at the last failure; 0 if there was none
@@ -218,7 +218,8 @@ func (q *queue) begin(d *delivery, before Place) {
 	d.await(ready, WaitTurn, 0)
 }
 
-// settle settles d's head, and what covers says of those that joined, and ends d. Without covers that is nothing.
+// settle ends d: its head is settled, and what has joined is too if covers says so of the latest. A nil covers says so of
+// none.
 func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
 	q := d.q
 	q.box.mu.Lock()
@@ -232,17 +233,16 @@ func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
 	q.box.account.Owner.Settled(d.subject, done)
 }
 
-// replace ends d, and starts what follows: an alert about the latest of the readings that have joined, unless d is one and
-// that is covered; else a notice that has become due since. The caller holds box.mu.
+// replace ends d, and starts what follows: an alert about the latest of the readings that have joined, unless d is itself
+// an alert whose end covers that reading; else a notice that has become due since. The caller holds box.mu.
 func (d *delivery) replace(covers func(*Reading) bool, outcome string) {
 	q := d.q
 	delete(q.deliveries, d.subject)
 	q.box.held.Release(&d.held)
 
-	hasJoined := d.joined > 0 || d.lingers
 	switch later := q.later[d.subject]; {
-	//planted:latest-always-alerts case hasJoined
-	case hasJoined && (d.notice != nil || covers == nil || !covers(&d.latest)):
+	//planted:latest-always-alerts case d.hasJoined()
+	case d.hasJoined() && (d.notice != nil || covers == nil || !covers(&d.latest)):
 		next := &delivery{
 			subject: d.subject, head: d.latest, sharing: d.sharing, reminder: d.reminder, triedSecondDevice: d.triedSecondDevice,
 		}
@@ -280,6 +280,9 @@ func (d *delivery) replace(covers func(*Reading) bool, outcome string) {
 	d.end(outcome)
 }
 
+// hasJoined reports whether any reading has joined d. If none of them counts, all linger.
+func (d *delivery) hasJoined() bool { return d.joined > 0 || d.lingers }
+
 // maxSharers bounds the devices that alerts are to count while others of what they share are under way.
 const maxSharers = 65_536
 
@@ -291,8 +294,12 @@ func (d *delivery) join(a *Alert) {
 		q.box.held.Add(&d.held, a.Before, r.Enqueued)
 	}
 
-	if d.joined == 0 && !d.lingers || !r.before(&d.latest) {
-		d.latest, d.latestBefore, d.lingers = *r, a.Before, a.Lingers
+	if !d.hasJoined() || !r.before(&d.latest) {
+		d.latest, d.lingers = *r, a.Lingers
+		//planted:lingering-takes-place if true
+		if !a.Lingers || d.joined == 0 { // the next owner's rule may repeat nothing, so that only the others are a cause to alert
+			d.latestBefore = a.Before
+		}
 	}
 	if !a.Lingers {
 		//planted:joined-counted-twice d.joined++

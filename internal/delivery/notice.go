@@ -254,7 +254,8 @@ type Alert struct {
 	Opens       bool      // it opens an alarm
 	WindowSince time.Time // if Opens, only a window counts that began since then
 	Reminder    bool      // the device has been alerted before, in the same alarm
-	Lingers     bool      // it is short of the limit of an alarm that has a Repeat: nobody counts it if it is not sent
+	// it is short of the limit of an alarm that has a Repeat: if it joins a delivery, or its alarm is quiet, nobody counts it
+	Lingers bool
 }
 
 // covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert

@@ -624,6 +624,48 @@ func TestRepeatDuringADelivery(t *testing.T) {
 	})
 }
 
+// What has joined holds the place of its last reading that reached the limit, however many linger after it: they may be no
+// cause to alert for the next owner, whose rule repeats nothing any more.
+func TestLingeringReadingsHoldNoPlace(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lingers []bool // of each reading that joins, from number 3 on
+		want    int64  // everything is settled up to there
+	}{
+		"one lingers after the alarm has opened": {[]bool{false, true, true}, 2},
+		"the limit is reached once more":         {[]bool{false, true, false, true}, 4},
+		"all linger":                             {[]bool{true, true}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &receiver{}
+				s := newReplica(t, r)
+				p := s.open("0")
+				defer s.end()
+				p.hot("oven")
+				pass(2 * window)
+				r.set(wait(8 * time.Second))
+				p.well("oven")
+				pass(time.Second)
+				for _, lingers := range tt.lingers {
+					a := p.reading("oven", s.topic("", nil))
+					a.Lingers = lingers
+					p.take(a)
+				}
+				pass(5 * time.Second)
+				r.set(failing(errBusy))
+				pass(window)
+				if told, want := r.told("oven"), "alert 1, recovery 2"; told != want {
+					t.Errorf("told: %s, want %s", told, want)
+				}
+				wantWatermark(t, p, tt.want)
+				r.set(nil)
+				pass(2 * window)
+				wantWatermark(t, p, p.last)
+			})
+		})
+	}
+}
+
 // An alert whose fate is not known is sent again under its id, which a receiver that got it drops. What that says of
 // the same alarm is known, and of a later one is not.
 func TestRepeatInDoubt(t *testing.T) {

@@ -95,6 +95,7 @@ var bugs = []bug{
 	{"longest-forget", "a rule forgets by the longest time of all", 0, true},
 	{"undecodable-hides-gap", "a gap before an undecodable message is none", 0, true},
 	{"lingering-joins-nothing", "a reading short of the limit joins no delivery, and its alarm is not sent again", 0, false},
+	{"lingering-takes-place", "a reading short of the limit that joins settles the one before it that reached it", 0, false},
 	{"expired-is-no-gap", "an event that stands for expired ones is no gap", 0, true},
 	{"unexpected-is-silent", "a device of which nothing is expected is silent", 0, true},
 	{"nothing-said-excludes", "a message that says nothing of what is expected changes that", 0, true},
