@@ -65,7 +65,7 @@
 //	    that it does not have drops the pending ones and leaves the open ones alone until no
 //	    replica has other rules, because during a rollout the partition may go on to one that has it.
 //	    Then recoveries are due, about the last event read, with the rule's own window and names, which
-//	    the ledger keeps.
+//	    the ledger keeps. An alarm about the hub waits for the last one of another rule: see below.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
 //	  - Alarms of a device that an operator removes end behind the last event read. The operator is answered once the ledger
 //	    and the roster are there, so that nobody reads an earlier event again: not before what was alerted is settled.
@@ -121,7 +121,7 @@
 //	  - The floor also rises if a silence could not be proven for half of Silent after its deadline, and no event of the
 //	    hub is known of from half of Silent before that until then: nobody could reach the hub.
 //	  - Partition 0 has one alarm about a hub that is cut off, whose place is the time of the newest event. Each
-//	    receiver hears of it by the rule with the shortest Silent that it wants.
+//	    receiver hears of it by the rule with the shortest Silent that it wants, also if that is removed meanwhile.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
 //	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
 //	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -105,7 +106,8 @@ func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
 }
 
 // endRemoved ends the alarms of levels that are removed, once no replica has them any more: nothing else ever would.
-// During a rollout the partition may go on to a replica that has them.
+// During a rollout the partition may go on to a replica that has them. One about the hub goes on for as long as another rule
+// has one: whoever heard of the hub by the removed rule hears of it by no other.
 func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
@@ -114,9 +116,13 @@ func (reg *register) endRemoved() {
 		return
 	}
 
+	hub := sensor.Of(notify.Hub)
+	isCutOff := slices.ContainsFunc(reg.evaluator.silences, func(r *rule) bool {
+		return reg.alarms.byKey[alarmKey{hub, r.levels[0]}].Phase == rules.Open
+	})
 	now := micros(reg.storeTime())
 	for key, k := range reg.alarms.byKey {
-		if !key.level.removed.IsZero() && k.Phase == rules.Open {
+		if !key.level.removed.IsZero() && k.Phase == rules.Open && !(isCutOff && key.about == hub) {
 			reg.end(key, now, false)
 		}
 	}

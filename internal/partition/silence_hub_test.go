@@ -236,6 +236,44 @@ func TestOutageIsToldByOneRule(t *testing.T) {
 	})
 }
 
+// The rule that told of an outage is removed while another one, of which the receiver heard nothing for that reason, goes on:
+// the receiver hears that the outage is over when it is.
+func TestOutageOutlivesTheRuleThatTold(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		all, slow := &receiver{}, &receiver{only: notify.Filter{Rules: []string{"slow"}}, level: "x"}
+		s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, all, slow)
+		another := s.config.Rules.Rules[0]
+		another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
+		s.config.Rules.Rules = append(s.config.Rules.Rules, another)
+		s.start(p)
+		for i := range 3 {
+			p.publishBody(fmt.Sprint(i), "{}")
+		}
+		time.Sleep(90 * m)
+		s.end()
+		next := silence(t, nil, all, slow)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.config.Rules.Rules = s.config.Rules.Rules[1:]
+		p = p.reopen()
+		next.start(p)
+		time.Sleep(time.Hour)
+		if got := all.alerts(""); len(got) != 1 || got[0].Resolved {
+			t.Errorf("while nothing comes: %+v", got)
+		}
+		p.publishBody("0", "{}")
+		time.Sleep(m)
+		next.end()
+		for r, want := range map[*receiver]string{all: "offline", slow: "slow"} {
+			got := r.alerts("")
+			if len(got) != 2 || got[0].Rule != want || got[0].Device != notify.Hub || !got[1].Resolved || got[1].Rule != want {
+				t.Errorf("want one alert by %s and its recovery, got %+v", want, got)
+			}
+		}
+	})
+}
+
 // A hub is recreated, and none of its devices can reach the new one: that is an outage as any other.
 func TestOutageOfARecreatedHub(t *testing.T) {
 	const m = time.Minute

@@ -293,7 +293,8 @@ func (w *world) run(ctx context.Context) {
 	}
 	// While the hub is cut off nothing is said of single devices.
 	w.mu.Lock()
-	isCutOff := !w.elsewhere && time.Since(w.newest()) > time.Hour/2
+	isCutOff := !w.elsewhere && time.Since(w.newest()) > time.Hour/2 &&
+		slices.ContainsFunc(slices.Concat(w.versions...), func(r rules.Rule) bool { return r.Silence() })
 	w.mu.Unlock()
 	state := ""
 	for _, o := range owners {
