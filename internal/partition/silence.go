@@ -37,6 +37,9 @@ func (s *Stream) watch() {
 	for _, k := range s.register.alarms.byKey {
 		waiting = waiting || k.due.silence()
 	}
+	for key, g := range s.register.groups {
+		waiting = waiting || key.Topic.Silence && g.alert != nil
+	}
 	s.register.mu.Unlock()
 	q := w.Look(time.Now(), waiting)
 	if q.Hub {

@@ -866,35 +866,57 @@ func TestSilenceRuleComesBack(t *testing.T) {
 	}
 }
 
-// A silence that waits for its receiver is sent only if it is certain once more that nothing of the device has come.
+// A silence that waits for its receiver is sent only if it is certain once more that nothing of the device has come, and the
+// hub is asked for that although nothing comes to the partition; also by the next owner, and also about an incident.
 func TestSilenceIsProvenBeforeItIsSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := silence(t, nil, r)
-		s.start(p)
-		defer s.end()
-		p.talk("oven", 0)
-		pass(silent + time.Minute)
-		if len(s.open()) != 1 || r.asked() == 0 {
-			t.Fatalf("%d alarms are open, and %d attempts were made", len(s.open()), r.asked())
+	const m = time.Minute
+	for _, per := range []string{"", "gateway"} {
+		for _, takenOver := range []bool{false, true} {
+			t.Run(fmt.Sprint(per, takenOver), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p, r := newPartition("1"), &receiver{answer: failing(errBusy)}
+					p.reached = true
+					configure := func() *setup {
+						return silence(t, func(r *rules.Rule) { r.Per = per }, r)
+					}
+					s := configure()
+					s.start(p)
+					defer func() { s.end() }()
+					p.publishWith("oven", "gateway", "gw-12")
+					pass(silent + m)
+					if len(s.open()) != 1 || r.asked() == 0 {
+						t.Fatalf("%d alarms are open, and %d attempts were made", len(s.open()), r.asked())
+					}
+					hubFails := func(err error) {
+						p.mu.Lock()
+						defer p.mu.Unlock()
+						p.lastErr = err
+					}
+					if takenOver {
+						s.end()
+						next := configure()
+						next.store, next.ledgers, s = s.store, s.ledgers, next
+						p = p.reopen()
+					}
+					hubFails(errors.New("the hub does not answer"))
+					if takenOver {
+						s.start(p)
+					}
+					pass(10 * m) // nobody knows any more
+					r.set(nil)
+					pass(10 * m)
+					if got := r.notified("oven"); got != "" {
+						t.Errorf("notified of %s, and events may have come", got)
+					}
+					hubFails(nil)
+					pass(2 * m)
+					if got := r.notified("oven"); got != "alert 1" {
+						t.Errorf("notified of %s", got)
+					}
+				})
+			})
 		}
-		p.mu.Lock()
-		p.lastErr = errors.New("the hub does not answer")
-		p.mu.Unlock()
-		pass(10 * time.Minute) // nobody knows any more
-		r.set(nil)
-		pass(10 * time.Minute)
-		if got := r.notified("oven"); got != "" {
-			t.Errorf("notified of %s, and events may have come", got)
-		}
-		p.mu.Lock()
-		p.lastErr = nil
-		p.mu.Unlock()
-		pass(2 * time.Minute)
-		if got := r.notified("oven"); got != "alert 1" {
-			t.Errorf("notified of %s", got)
-		}
-	})
+	}
 }
 
 // refusing is a store that accepts no ledger from one time until another.
