@@ -703,6 +703,28 @@ func TestNobodyIsForgottenWhoMayHaveBeenHeard(t *testing.T) {
 	})
 }
 
+// A device of a hub that was made anew is forgotten, however often a partition to which nothing comes changes owners: reading
+// begins with the earliest event each time, and nothing goes unheard.
+func TestDevicesOfAHubMadeAnewAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.sends("oven")
+		b.Save(t.Context(), true)
+		b.log = nil
+		for range 4 {
+			b.now += forget - limit
+			time.Sleep(time.Until(b.start.Add(b.now))) // floors are by this machine's clock
+			b.begin(telemetry.Position{Generation: "another"})
+			b.prove()
+			b.look()
+			b.Save(t.Context(), true)
+		}
+		if got, want := strings.Join(b.said, ", "), "unwatched"; got != want {
+			t.Errorf("in %v it says %q, want %q", b.now, got, want)
+		}
+	})
+}
+
 // A message that cannot be decoded came to the hub all the same, which is not cut off then, whatever it said before.
 func TestUndecodableMessageReachesTheHub(t *testing.T) {
 	b := newBench(t)

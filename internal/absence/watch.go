@@ -348,6 +348,7 @@ func (w *Watch) readAfter(start telemetry.Position) {
 		w.read = start
 	}
 	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
+	wasFound := w.found
 
 	switch {
 	//planted:no-checkpoint-is-another-hub case !w.found || start.Offset == "" || start.Generation != r.Position.Generation
@@ -358,7 +359,11 @@ func (w *Watch) readAfter(start telemetry.Position) {
 		if start.Offset == "" {
 			floor.Sequence = -1
 		}
-		r.Unheard(floor)
+		if wasFound || start.Offset != "" {
+			r.Unheard(floor)
+		} else { // reading begins with the earliest event there is, as it did for who left the roster
+			r.Raise(floor)
+		}
 
 	case start.Offset == "": // reading begins with the earliest event that there is, and nothing after the roster may be missing
 		w.expected = r.Position.Sequence + 1
