@@ -73,11 +73,11 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 		switch {
 		case h.Time == 0 || l.proven >= w.forgetAt(rule, h): // it has sent nothing, or is forgotten
 		case max(l.proven, now.UnixMilli()) < deadline: // what is proven may be ahead of our clock
-		case open && place.Time >= since.Time:
+		case open && place.Time >= since.Time: // an open one whose floor has risen is told anew, unless it was told
 		case l.proven < deadline:
 			unproven = unproven || now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
 		case !open && w.alarms.Muted(rule, of, w.roster.Shared(device, rule), l.proven):
-			// It was allowed to be silent, as if it had said so, and is not forgotten.
+			// It was allowed to be silent, as if it had said so, and is not forgotten. One with an alarm is.
 			w.roster.Excuse(device, rule, l.proven)
 			w.changed = w.changed || now.Sub(w.written) >= keepExcuses
 		case of.Name == "" && !w.expectsAny(&l, of.Device):

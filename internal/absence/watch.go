@@ -85,8 +85,9 @@ type Outage struct {
 type Alarms interface {
 	// Muted reports whether the silence of a device or sensor is muted at a time, in Unix ms. shared is that of a Silence.
 	Muted(rule int, of sensor.ID, shared string, at int64) bool
-	// FellSilent says that a device or sensor has fallen silent. It returns whether that has an alarm now; if not, it is called
-	// again. If it had one, the rule's floor has risen since, and what is known now replaces what nobody was told of yet.
+	// FellSilent says that a device or sensor has fallen silent. It is called again unless it returns true: then that has an
+	// alarm. If it had one before, the rule's floor has risen since, and what is known now replaces what nobody was told of
+	// yet; that may wait, as for the end of a mute.
 	FellSilent(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.
 	Heard(rule int, of sensor.ID, before, at telemetry.Position)

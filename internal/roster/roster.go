@@ -271,8 +271,8 @@ func (r *Roster) Raise(to Place) {
 	}
 }
 
-// Unheard records that nobody has heard what came before a place: floors rise, and before a device is forgotten it has the
-// time in which it may be silent.
+// Unheard records that nobody has heard what came before a place: floors rise, and every device is excused until then, so
+// that none is forgotten before it was silent. One that would be has a whole Forget after that.
 func (r *Roster) Unheard(to Place) {
 	r.Raise(to)
 	for i := range r.columns {

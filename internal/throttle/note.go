@@ -396,9 +396,9 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 }
 
 // claimEnd returns the note of a claim for the end of r's incident, after n in the record prev, less what is the
-// gate's. Receivers remember an end's ID for long, so that the next end must not have it: it is that of the alert which
-// the receiver got last, or may have. Who does not know yet that the incident went on claims the end of now, and one of
-// unknown fate goes again, whatever was over since.
+// gate's. Receivers remember an end's ID for long, so that the next end must have another one: the ID is made of when the
+// alert was taken, or claimed, that the receiver got last or may have. Who does not know yet that the incident went on claims
+// the end of now, and one of unknown fate goes again, whatever was over since.
 func (n note) claimEnd(r Request, prev lease.Record) note {
 	c := n.freed(prev)
 	c.Phase = phaseClaim
