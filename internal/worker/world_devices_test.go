@@ -96,6 +96,15 @@ func (w *world) missLater(log *hubLog, device string) {
 		if slices.ContainsFunc(log.readings[n:], func(m reading) bool { return m.device == device && m.heard(w) }) {
 			return
 		}
+		// Since it was missed last it may have sent only what holds no reading: nobody knows any more by that.
+		if slices.ContainsFunc(w.operations, func(o operation) bool {
+			last, is := o.last[log]
+			return is && o.what == missed && o.device == device && !slices.ContainsFunc(log.readings[last:], func(m reading) bool {
+				return m.device == device && (m.value != 0 || m.first() != nil)
+			})
+		}) {
+			return
+		}
 		w.blur(device)
 		w.operations = append(w.operations, operation{
 			move: move{what: missed, device: device}, at: time.Now(),
