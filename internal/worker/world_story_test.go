@@ -238,6 +238,8 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 		return now
 	case now.phase == "unsure" && cool && r.ClearedFor == 0:
 		return state{phase: "normal", owed: -1}
+	case now.phase == "unsure" && hot && l.For == 0 && own.IsZero() && !now.newest.IsZero(): // or the alarm has seen no time
+		return state{phase: "unsure", owed: -1, newest: now.newest, tells: "yes"}
 	case now.phase == "unsure" && hot && l.For == 0:
 		return state{phase: "open", newest: own, tells: "yes"}
 	case now.phase == "unsure":
