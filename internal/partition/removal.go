@@ -122,6 +122,7 @@ func (reg *register) endRemoved() {
 	})
 	now := micros(reg.storeTime())
 	for key, k := range reg.alarms.byKey {
+		//planted:cut-off-ends-with-rule if !key.level.removed.IsZero() && k.Phase == rules.Open
 		if !key.level.removed.IsZero() && k.Phase == rules.Open && !(isCutOff && key.about == hub) {
 			reg.end(key, now, false)
 		}

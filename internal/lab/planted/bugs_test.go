@@ -60,6 +60,7 @@ var bugs = []bug{
 	{"recovery-does-not-wait", "a recovery does not wait for its alert's fate", 56, false},
 	{"not-due-sent", "what is not due any more is sent", 65, false},
 	{"cut-off-is-devices", "devices are silent while nothing comes to the hub", 82, true},
+	{"cut-off-ends-with-rule", "the alarm about the hub ends when the rule that told of it is removed, although another goes on", 0, false},
 	{"cut-off-ends-unheard", "an outage of the hub is over although nothing has come", 82, true},
 	{"checkpoint-passes-first", "the checkpoint passes the first event before it is settled", 90, false},
 	{"pause-beside-served", "a pause is waited out beside a replica that is served", 105, false},
