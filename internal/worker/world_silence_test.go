@@ -412,10 +412,12 @@ func (w *world) lasting(log *hubLog, s subject, device string) bool {
 	first, _ := w.ever(s)
 	for i, m := range log.readings {
 		r, _ := w.in(log.reigns[log.reignAt(int64(i+1))].version, s)
-		without := slices.ContainsFunc(log.reigns, func(other reign) bool { // heard it because no roster had it
+		without := false // somebody else heard it, or may have: no roster had it, or none has what is heard of it once more
+		for at, other := range log.reigns[:len(log.reigns)-1] {
 			has, _ := w.in(other.version, s)
-			return has == nil && int64(i) >= other.hears && int64(i) < other.from
-		})
+			reads := int64(i) >= other.from && log.events[i].Enqueued.Before(log.reigns[at+1].at)
+			without = without || has == nil && (int64(i) >= other.hears && int64(i) < other.from || reads)
+		}
 		if m.device == device && (r == nil || without) { // whoever has the rule may never have heard the device
 			return false
 		}
