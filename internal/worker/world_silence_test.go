@@ -86,10 +86,11 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 	}
 	silent, waits := 0, time.Since(newest)
 	for _, device := range w.devices {
-		message, at := w.lastOf(rule, device)
+		message, from, at := w.lastOf(rule, device)
 		home := w.logs[w.home(device)]
 		removed, forgotten := w.wasForgotten(rule, device, at)
-		known := !at.IsZero() && w.isExpected(home, rule, device, time.Now()) == yes && w.lasting(home, s, device)
+		known := !at.IsZero() && w.isExpected(home, rule, device, time.Now()) == yes && w.lasting(home, s, device) &&
+			w.lasting(from, s, device)
 		if known && !removed && !forgotten && time.Since(at) < rule.Forget-10*time.Minute && !w.excused(s, device, message, at) {
 			silent++
 		}
@@ -351,7 +352,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 		}
 		return
 	}
-	message, at := w.lastOf(rule, device)
+	message, from, at := w.lastOf(rule, device)
 	silent := time.Since(at)
 	expected := w.isExpected(w.logs[w.home(device)], rule, device, time.Now())
 	if expected == no && silent > rule.Window+3*time.Minute && rule.Resolved && last != nil && !last.Resolved && !dead &&
@@ -365,7 +366,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 			!w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
-	case !w.elsewhere || removed || expected != yes:
+	case !w.elsewhere || removed || expected != yes || !w.lasting(from, s, device):
 	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
 		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
 		in.filtersIn(0).Cover(s.rule, s.level) && in.filtersIn(1).Cover(s.rule, s.level) && !w.excused(s, device, message, at):
@@ -375,18 +376,18 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 	}
 }
 
-// lastOf returns the last message of a device that counts and can be read, and when it came; a zero time if there is
-// none.
-func (w *world) lastOf(r *rules.Rule, device string) (last reading, at time.Time) {
+// lastOf returns the last message of a device that counts and can be read, from which log, and when it came; a zero time if
+// there is none.
+func (w *world) lastOf(r *rules.Rule, device string) (last reading, from *hubLog, at time.Time) {
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			missing := m.fate == expired || m.fate == superseded
 			if e := log.events[i]; m.device == device && !missing && counts(r, m) && e.Enqueued.After(at) {
-				last, at = m, e.Enqueued
+				last, from, at = m, log, e.Enqueued
 			}
 		}
 	}
-	return last, at
+	return last, from, at
 }
 
 // expectedAnew returns from when on a device is expected to send something: its last message, or the end of the last
