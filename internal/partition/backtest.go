@@ -2,10 +2,10 @@ package partition
 
 import (
 	"cmp"
+	"container/heap"
 	"context"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"time"
 
@@ -36,7 +36,8 @@ type Backtest struct {
 	now       int64                                 // as far as the recording has gone, in Unix µs
 	incidents map[incident.Group]incident.Record    // of groups, as replicas share them
 	windows   []map[delivery.Key]*throttle.Playback // by receiver
-	due       []*playedNotice                       // by their time: of several at the same time the first comes first
+	due       noticeHeap
+	scheduled int // notices so far: of several at the same time the first comes first
 }
 
 // An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
@@ -160,6 +161,7 @@ func (b *Backtest) Finish() {
 	b.due = slices.DeleteFunc(b.due, func(n *playedNotice) bool {
 		return n.key.Topic.Silence && n.notice.Incident != nil && !n.notice.Incident.Over
 	})
+	heap.Init(&b.due)
 	for len(b.due) > 0 {
 		b.advance(b.due[0].at + 1)
 	}
@@ -176,8 +178,7 @@ func (b *Backtest) advance(to int64) {
 		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
 			b.watch()
 		case len(b.due) > 0 && b.due[0].at < to:
-			n := b.due[0]
-			b.due[0], b.due = nil, b.due[1:]
+			n := heap.Pop(&b.due).(*playedNotice)
 			b.sendDue(n)
 			b.writeIncidents(n.from.of)
 		default:
@@ -280,10 +281,9 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 
 // later has n sent at a time.
 func (m moment) later(n *playedNotice, at int64) {
-	n.at = at
-	due := m.test.due
-	i := sort.Search(len(due), func(i int) bool { return due[i].at > at })
-	m.test.due = slices.Insert(due, i, n)
+	m.test.scheduled++
+	n.at, n.n = at, m.test.scheduled
+	heap.Push(&m.test.due, n)
 }
 
 // windowEnds returns when the window of what a receiver was sent about key is over, or now if it is.
@@ -389,8 +389,27 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 // A playedNotice waits for its time.
 type playedNotice struct {
 	at       int64 // in Unix µs
+	n        int
 	from     moment
 	receiver int
 	key      delivery.Key
 	notice   *delivery.Notice
+}
+
+// A noticeHeap has the notice first that comes first.
+type noticeHeap []*playedNotice
+
+func (d noticeHeap) Len() int      { return len(d) }
+func (d noticeHeap) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *noticeHeap) Push(r any)   { *d = append(*d, r.(*playedNotice)) }
+
+func (d noticeHeap) Less(i, j int) bool {
+	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].n < d[j].n
+}
+
+func (d *noticeHeap) Pop() any {
+	last := len(*d) - 1
+	r := (*d)[last]
+	*d = (*d)[:last]
+	return r
 }

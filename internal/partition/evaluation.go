@@ -410,7 +410,8 @@ func (v *evaluation) group(l *level) string {
 }
 
 // notify decides who gets an alert of l about the reading rd: every receiver that wants it, unless it is muted; then it is told
-// later, if the alarm is still open. It makes register.alert of that, and reports whether there is one.
+// later, if the alarm is still open. It makes register.alert of that, which apply gives to the receivers once the alarm has
+// changed, and reports whether there is one.
 func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) bool {
 	counters := v.evaluator.book.Counters
 	isReminder := v.follows(l.rule) && !p.opens && !p.is.alertNext

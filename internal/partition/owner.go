@@ -243,7 +243,7 @@ func (o *ownership) run(c, last *ownerCheck) {
 }
 
 // pause returns 0 if the ledger has answered the last question. Else nothing that is due is claimed, because it could not be
-// sent, before the ledger is asked again: in so much time, a second at least.
+// sent, before the ledger is asked again: in so much time, a second at least. If it is time to, pause has it asked.
 func (o *ownership) pause() time.Duration {
 	o.mu.Lock()
 	askAt := o.askAt

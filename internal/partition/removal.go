@@ -112,7 +112,8 @@ func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	//planted:removed-at-once if false
-	if len(reg.levels) == len(reg.evaluator.levels) || !reg.evaluator.book.Alike(reg.last.until) {
+	hasRemoved := len(reg.levels) > len(reg.evaluator.levels)
+	if !hasRemoved || !reg.evaluator.book.Alike(reg.last.until) {
 		return
 	}
 
