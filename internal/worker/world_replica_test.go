@@ -371,6 +371,9 @@ func (o *owner) Receive(ctx context.Context) ([]telemetry.Event, error) {
 				return telemetry.ErrLost
 			}
 			o.next = next
+			for len(o.log.read) < next {
+				o.log.read = append(o.log.read, time.Now())
+			}
 			o.noteLocked("%s reads %s up to %d", o.name, o.log.id, next)
 			return nil
 		}, func(context.Context) error { return nil })

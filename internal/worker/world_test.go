@@ -57,6 +57,7 @@ type hubLog struct {
 	events     []telemetry.Event
 	readings   []reading     // what the events were made of; one can be read its lag later
 	grown      chan struct{} // closed when there is an event more
+	read       []time.Time   // when somebody had read so far for the first time
 	checkpoint telemetry.Checkpoint
 	kept       ledger.Content // of the last write of the ledger
 	rosters    []time.Time    // when they were written
