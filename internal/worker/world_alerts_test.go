@@ -147,11 +147,15 @@ func (t told) tellsOf(a arrival, repeat time.Duration) bool {
 	return repeat > 0 && same && t.at.Before(a.heard.Add(repeat))
 }
 
-// isReadAtOnce reports whether who has decided about t, which came from the hub, had the partition before t came, and reading
-// did not pause then, because too much was not settled.
+// isReadAtOnce reports whether who has decided about t, which came from the hub, had the partition before t came, and read it
+// then.
 func (t told) isReadAtOnce() bool {
-	return t.log != nil && t.log.reigns[t.log.reignAt(t.sequence)].at.Before(t.at) &&
-		int(t.sequence) <= len(t.log.read) && t.log.read[t.sequence-1].Before(t.at.Add(5*second))
+	return t.log != nil && t.log.reigns[t.log.reignAt(t.sequence)].at.Before(t.at) && t.log.isReadAtOnce(t.sequence)
+}
+
+// isReadAtOnce reports whether an event was read when it came: while too much is not settled a partition does not read on.
+func (log *hubLog) isReadAtOnce(sequence int64) bool {
+	return int(sequence) <= len(log.read) && log.read[sequence-1].Before(log.events[sequence-1].Enqueued.Add(5*second))
 }
 
 // interrupted reports whether an alert that nobody heard may have come between two recoveries: its key was claimed,

@@ -39,12 +39,16 @@ func (w *world) judgeLetter(d keptLetter) {
 			w.violated("D1: %s %s is refused again %v after one that was", of.name, s, other.refusedAt.Sub(d.refusedAt))
 		}
 	}
+	old := strings.HasPrefix(d.Reason, "not taken within")
+	late := old && slices.ContainsFunc(w.logs, func(log *hubLog) bool { // it may have been so when it was read
+		return log.id == d.Alert.Partition && !log.isReadAtOnce(d.Alert.Sequence)
+	})
 	for _, in := range w.inboxes {
-		if in.name == d.Receiver && in.chokes != "" && in.chokes != d.Alert.Device && in.takes(d.Alert) && w.orderly() {
+		if in.name == d.Receiver && in.chokes != "" && in.chokes != d.Alert.Device && in.takes(d.Alert) && w.orderly() && !late {
 			w.violated("D3: %s is given up, and %s fails because of %s: %s", tell(d.Alert), in.name, in.chokes, d.Reason)
 		}
 	}
-	if !strings.HasPrefix(d.Reason, "not taken within") {
+	if !old {
 		return
 	}
 	since := d.Alert.Enqueued
