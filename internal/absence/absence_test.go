@@ -2,6 +2,7 @@ package absence_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -853,6 +854,30 @@ func TestRemovedWhileTheRosterIsWritten(t *testing.T) {
 	b.sends("kiln")
 	if saved := b.Save(t.Context(), true); !saved.Needed {
 		t.Errorf("the roster that has it is good enough: %+v", saved)
+	}
+}
+
+// Who catches up reads more of the log within seconds than the next owner would read again: the roster is written at once,
+// and until it is the checkpoint does not move.
+func TestRosterOfWhoCatchesUp(t *testing.T) {
+	b := newBench(t)
+	b.sends("oven")
+	b.Save(t.Context(), true)
+	kept := b.store
+	down := records.Around(kept, func(_ context.Context, op records.Op, _ string, call func(context.Context) error) error {
+		if op == records.OpWrite {
+			return errors.New("down")
+		}
+		return call(t.Context())
+	})
+	b.store = down
+	b.begin(b.log[0].Position)
+	for range 5 {
+		b.now += 4 * time.Minute
+		b.sends("kiln")
+	}
+	if saved := b.Save(t.Context(), false); saved.Err == nil || !saved.Needed {
+		t.Errorf("the checkpoint passes the roster by 20 minutes: %+v", saved)
 	}
 }
 

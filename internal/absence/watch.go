@@ -117,7 +117,7 @@ type Watch struct {
 	found    bool                 // the next owner can go on from the roster in the store: it has read something of this hub
 	taken    int64                // when it was read from there, by the later of two clocks, in Unix ms
 	written  time.Time            // when it was last written, or read
-	kept     telemetry.Position   // the last event that it held then
+	kept     telemetry.Position   // the last event that the one in the store holds
 	changed  bool                 // there is more in it than was read
 	read     telemetry.Position   // the last event that was read
 	before   telemetry.Position   // the one before that
@@ -224,6 +224,7 @@ func (w *Watch) Load(ctx context.Context) error {
 	switch {
 	case r != nil:
 		w.roster = r.With(columns(w.rules), w.taken)
+		w.kept = r.Position
 		w.found = !r.Position.Time.IsZero() // else it is the start of an empty partition
 		w.changed = true                    // version 1.0 has not written what others look at: see roster.Expected
 
@@ -250,7 +251,8 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	defer w.mu.Unlock()
 	now := time.Now()
 	isChanged := len(w.rules) > 0 && (w.changed || w.read != w.kept)
-	isTime := last || !w.found || now.Sub(w.written) >= saveEvery // at once if the one in the store will not do
+	// At once if the one in the store will not do, and while more of the log is read than of time goes by: it would not do soon.
+	isTime := last || !w.found || now.Sub(w.written) >= saveEvery || w.read.Time.Sub(w.kept.Time) > maxReplay/2
 	if !isChanged || !isTime {
 		return Saved{}
 	}
@@ -275,7 +277,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	if err != nil {
 		w.changed = true
 		w.found = w.found && wasFound
-		return Saved{Err: err, Needed: !w.found, Wrote: true}
+		return Saved{Err: err, Needed: !w.found || read.Time.Sub(w.kept.Time) > maxReplay, Wrote: true}
 	}
 
 	w.kept = read

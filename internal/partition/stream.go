@@ -337,6 +337,7 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	s.register.mu.Lock()
 	removals := len(s.register.removals)
 	s.register.mu.Unlock()
+	settled := s.settled() // not later: the roster holds that, however much is read while it is written
 	saved, err := s.writeRoster(ctx, last)
 	//planted:forgotten-is-silent-again if false
 	if err != nil {
@@ -356,7 +357,7 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 		s.register.savedRemovals(removals)
 	}
 
-	c := telemetry.Checkpoint{Position: s.settled()}
+	c := telemetry.Checkpoint{Position: settled}
 	s.register.mu.Lock()
 	//planted:checkpoint-at-last-read c.Position = s.register.mark.last
 	committed := s.register.committed
