@@ -121,7 +121,8 @@
 //	  - The floor also rises if a silence could not be proven for half of Silent after its deadline, and no event of the
 //	    hub is known of from half of Silent before that until then: nobody could reach the hub.
 //	  - Partition 0 has one alarm about a hub that is cut off, whose place is the time of the newest event. Each
-//	    receiver hears of it by the rule with the shortest Silent that it wants, also if that is removed meanwhile.
+//	    receiver hears of it by the rule with the shortest Silent that it wants, also if that is removed meanwhile. A rule
+//	    that opens after a take-over tells all that want it: whom a former owner told by another one is not known.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
 //	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
 //	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is

@@ -207,13 +207,7 @@ func (reg *register) FellSilent(rule int, fell absence.Silence) bool {
 		sequence: fell.Since.Sequence,
 	}
 
-	receivers := reg.evaluator.wanting(l)
-	if hear := reg.hearOfHub(fell, l); hear != 0 {
-		if receivers &^= hear; receivers == 0 {
-			return false
-		}
-	}
-
+	receivers := reg.evaluator.wanting(l) &^ reg.hearOfHub(fell, l)
 	k.alerted = receivers | reg.alarms.byKey[key].due.receivers()
 	if l.id.per != "" && fell.Outage == nil && reg.mayJoin(l, fell.Shared) {
 		k.group = fell.Shared
@@ -270,14 +264,16 @@ func (reg *register) silentAnew(key alarmKey, fell *absence.Silence) {
 }
 
 // hearOfHub returns the receivers that hear of the hub by another rule than that of l, if fell is about the hub. One
-// message is enough.
+// message is enough. Whom a former owner told nobody knows: receivers may have asked for other rules then.
 func (reg *register) hearOfHub(fell absence.Silence, l *level) (receivers uint32) {
 	if fell.Outage == nil {
 		return 0
 	}
 
 	for rule := range reg.evaluator.silences {
-		if other := reg.evaluator.silent(rule); other != l && reg.alarms.byKey[alarmKey{fell.Of, other}].Phase == rules.Open {
+		other := reg.evaluator.silent(rule)
+		k := reg.alarms.byKey[alarmKey{fell.Of, other}]
+		if other != l && k.Phase == rules.Open && k.alerted != everybody {
 			receivers |= reg.evaluator.wanting(other)
 		}
 	}

@@ -426,3 +426,52 @@ func TestOutageIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// What a receiver asks for changes while the hub is cut off, once the first rule has told of it and before the second does:
+// whoever the former owner told of it is not known, and a second message is better than none. Otherwise there is none, also
+// if partitions change owners once both rules have opened.
+func TestOutageIsToldWhoeverAsksForMore(t *testing.T) {
+	const m = time.Minute
+	for after, want := range map[time.Duration]int{40 * m: 2, 90 * m: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPartition("0")
+			all, slow := &receiver{}, &receiver{only: notify.Filter{Rules: []string{"slow"}}, level: "x"}
+			start := func(from *setup) *setup {
+				s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, all, slow)
+				another := s.config.Rules.Rules[0]
+				another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
+				s.config.Rules.Rules = append(s.config.Rules.Rules, another)
+				if from != nil {
+					s.store, s.ledgers = from.store, from.ledgers
+				}
+				s.start(p)
+				return s
+			}
+			s := start(nil)
+			for i := range 3 {
+				p.publishBody(fmt.Sprint(i), "{}")
+			}
+			time.Sleep(after)
+			s.end()
+			slow.only.Rules = []string{"slow", "offline"}
+			p = p.reopen()
+			next := start(s)
+			time.Sleep(80 * m)
+			if got := len(all.alerts("")); got != want {
+				t.Errorf("after %v: %d messages to who asks for all rules, want %d", after, got, want)
+			}
+			if got := slow.alerts(""); len(got) != 1 || got[0].Rule != "slow" {
+				t.Errorf("after %v: who asks for more gets %+v", after, got)
+			}
+			p.publishBody("0", "{}")
+			time.Sleep(m)
+			next.end()
+			if got := len(all.alerts("")); got != 2*want {
+				t.Errorf("after %v: %d messages in all, want %d", after, got, 2*want)
+			}
+			if got := slow.alerts(""); len(got) != 2 || !got[1].Resolved {
+				t.Errorf("after %v: who asked for more gets %+v", after, got)
+			}
+		})
+	}
+}
