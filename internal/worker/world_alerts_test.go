@@ -147,10 +147,16 @@ func (t told) tellsOf(a arrival, repeat time.Duration) bool {
 	return repeat > 0 && same && t.at.Before(a.heard.Add(repeat))
 }
 
-// isReadAtOnce reports whether who has decided about t, which came from the hub, had the partition before t came, and read it
-// then.
-func (t told) isReadAtOnce() bool {
-	return t.log != nil && t.log.reigns[t.log.reignAt(t.sequence)].at.Before(t.at) && t.log.isReadAtOnce(t.sequence)
+// readAt returns when t, which came from the hub, was read, by who has decided about it.
+func (t told) readAt() time.Time {
+	at := t.at
+	if taken := t.log.reigns[t.log.reignAt(t.sequence)].at; taken.After(at) {
+		at = taken
+	}
+	if read := t.log.read; int(t.sequence) <= len(read) && read[t.sequence-1].After(at) { // reading may have paused
+		at = read[t.sequence-1]
+	}
+	return at
 }
 
 // isReadAtOnce reports whether an event was read when it came: while too much is not settled a partition does not read on.
@@ -201,7 +207,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 			switch {
 			case a.Resolved:
 				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
-			case w.orderly() && in.chokes != t.device && t.isReadAtOnce() && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
+			case w.orderly() && in.chokes != t.device && t.log != nil && a.Enqueued.After(t.readAt().Add(5*second)): // it came too late for that reading
 			default:
 				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, rule.Repeat)
 			}

@@ -29,13 +29,7 @@ func (w *world) judgeLetter(d keptLetter) {
 	s, of := subject{d.Alert.Rule, d.Alert.Level}, arrival{Alert: d.Alert}.matter()
 	rule, _ := w.ever(s)
 	for _, other := range w.dead {
-		again := other.Receiver == d.Receiver && (subject{other.Alert.Rule, other.Alert.Level}) == s &&
-			arrival{Alert: other.Alert}.matter() == of && other.Alert.Device == d.Alert.Device &&
-			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
-		claimed := other.Alert.Expires.Add(-throttle.ClaimTTL(sendTimeout)) // by HTTP two may be on their way
-		if again && !rule.Silence() && !rule.Resolved && d.refused() && other.refused() && !d.Alert.Resolved &&
-			!other.Alert.Resolved && claimed.After(d.at) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) &&
-			!w.takenOver(d.Alert.Partition, d.refusedAt, claimed) {
+		if w.covers(d, other) {
 			w.violated("D1: %s %s is refused again %v after one that was", of.name, s, other.refusedAt.Sub(d.refusedAt))
 		}
 	}
@@ -69,8 +63,27 @@ func (w *world) judgeLetter(d keptLetter) {
 	}
 }
 
-// takenOver reports whether somebody has taken a partition over between two times: an alarm that opens then is told whatever
-// was refused before.
+// covers reports whether no alert may have been refused as other was, because d had been: by the same replica, of the same
+// device and matter, and within the window.
+func (w *world) covers(d, other keptLetter) bool {
+	a, b := d.Alert, other.Alert
+	rule, _ := w.ever(subject{a.Rule, a.Level})
+	ofBoth := other.Receiver == d.Receiver && b.Rule == a.Rule && b.Level == a.Level && b.Device == a.Device &&
+		arrival{Alert: b}.matter() == arrival{Alert: a}.matter() && b.Replica == a.Replica && b.Partition == a.Partition && b.ID != a.ID
+	if !ofBoth || rule.Silence() || rule.Resolved || a.Resolved || b.Resolved || !d.refused() || !other.refused() {
+		return false
+	}
+	known := d.refusedAt
+	if a.Partition == "http" { // two may be on their way at once, and the second is refused while the first is kept
+		known = d.at
+	}
+	claimed := b.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	// An alarm that opens after a take-over is told whatever was refused before: a former owner may have sent its end.
+	opensAnew := rule.Stateful() && w.takenOver(a.Partition, d.refusedAt, claimed)
+	return claimed.After(known) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) && !opensAnew
+}
+
+// takenOver reports whether somebody has taken a partition over between two times.
 func (w *world) takenOver(partition string, from, to time.Time) bool {
 	return slices.ContainsFunc(w.logs, func(log *hubLog) bool {
 		return log.id == partition && slices.ContainsFunc(log.reigns, func(r reign) bool { return r.at.After(from) && !r.at.After(to) })

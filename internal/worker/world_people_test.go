@@ -162,7 +162,9 @@ func (w *world) forget(m move) {
 	removed := operation{move: m, at: time.Now(), last: map[*hubLog]int64{}, unsure: w.overlaps()}
 	w.mu.Lock()
 	for _, o := range owners {
-		removed.last[o.log] = int64(len(o.log.events))
+		if !o.hasReturned() { // else nobody reads it: people are to ask again
+			removed.last[o.log] = int64(len(o.log.events))
+		}
 		removed.unsure = removed.unsure || o.log.movedBack
 		if o != o.log.owner || o.next < len(o.log.events) {
 			w.mu.Unlock()

@@ -263,14 +263,15 @@ func gateOf(store lease.Store, receiver string, r *rules.Rule, l *rules.Level) *
 // consumes reports whether p still consumes a partition, for all it knows.
 func (p *process) consumes(index int) bool {
 	o := p.owners[index]
-	if o == nil {
-		return false
-	}
+	return o != nil && !o.hasReturned()
+}
+
+func (o *owner) hasReturned() bool {
 	select {
 	case <-o.returned:
-		return false
-	default:
 		return true
+	default:
+		return false
 	}
 }
 

@@ -99,12 +99,6 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 		!in.filtersIn(0).Cover(s.rule, s.level) || !in.filtersIn(1).Cover(s.rule, s.level) {
 		return
 	}
-	if slices.ContainsFunc(w.subjects(), func(other subject) bool {
-		r, _ := w.ever(other)
-		return r.Silence() && in.filtersIn(0).Cover(other.rule, other.level) != in.filtersIn(1).Cover(other.rule, other.level)
-	}) {
-		return // it may have been told, by a rule of which it did not want to hear then
-	}
 	// One message is enough, whichever rule it is by, and so is one dead letter about this outage.
 	if !slices.ContainsFunc(w.subjects(), func(other subject) bool {
 		last := lastWord(in.heard(other, true)[ofHub])
@@ -316,7 +310,7 @@ func (w *world) lasts(set []rules.Rule, s subject) time.Duration {
 }
 
 // stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the
-// first time, and whoever removed it had the rule.
+// first time, and whoever removed it had the rule. That was asked of every partition to which it had sent something.
 func (w *world) stays(o operation, r *rules.Rule, device string) bool {
 	for log := range o.last {
 		by := 0 // who removed it
@@ -330,9 +324,10 @@ func (w *world) stays(o operation, r *rules.Rule, device string) bool {
 		}
 	}
 	for _, log := range w.logs {
+		_, asked := o.last[log]
 		for i, m := range log.readings {
-			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) ||
-				log.movedBack) {
+			if m.device == device && counts(r, m) && (!asked || log.movedBack ||
+				log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second))) {
 				return false
 			}
 		}
