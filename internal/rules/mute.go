@@ -59,8 +59,11 @@ func (m *Mute) isAbout(s *Subject) bool {
 	}
 
 	text := s.at(m.Property)
-	if text == "" || strings.EqualFold(text, m.Value) {
-		return text != ""
+	switch {
+	case text == "":
+		return false
+	case strings.EqualFold(text, m.Value):
+		return true
 	}
 
 	number, isNumber := telemetry.ParseNumber([]byte(text))

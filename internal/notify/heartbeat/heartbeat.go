@@ -143,7 +143,7 @@ type Heartbeat struct {
 	Log       *zap.Logger
 	Transport http.RoundTripper // instead of the built-in one, for tests
 
-	client *httppost.Client // while it runs
+	client *httppost.Client // made by Run
 }
 
 // Run calls the service, while this replica leads, until ctx ends: at every interval, and as soon as what

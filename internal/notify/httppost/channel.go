@@ -22,7 +22,7 @@ func NewChannel(u *url.URL, opts Options, encode func(alerts []notify.Alert) any
 	return &Channel{client, encode}, nil
 }
 
-// Notify posts one message about all of alerts.
+// Notify posts one message, about the alerts that encode makes it of.
 func (c *Channel) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	return c.PostJSON(ctx, "alert", c.encode(alerts))
 }

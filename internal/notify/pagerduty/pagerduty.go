@@ -23,6 +23,7 @@ const defaultHost = "events.pagerduty.com"
 // New returns a channel for pagerduty://KEY, or pagerduty://KEY@HOST with the host of
 // another region, such as events.eu.pagerduty.com. New connects to nothing. Its errors hold no part of u. An alert
 // triggers and its recovery resolves: all alerts of a device, rule and level reach one incident until then.
+// It is asked about one alert at a time.
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	key, host, err := Split(u)
 	if err != nil {
