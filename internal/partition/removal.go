@@ -111,8 +111,8 @@ func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
 func (reg *register) endRemoved() {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	//planted:removed-at-once if false
 	hasRemoved := len(reg.levels) > len(reg.evaluator.levels)
+	//planted:removed-at-once if !hasRemoved
 	if !hasRemoved || !reg.evaluator.book.Alike(reg.last.until) {
 		return
 	}
