@@ -224,6 +224,30 @@ func TestRosterOfAnotherHub(t *testing.T) {
 	}
 }
 
+// A roster that could not be written after an operator removed a device is not taken for one that was: it is written again
+// at once.
+func TestRemovalIsWrittenAgain(t *testing.T) {
+	b, down := newBench(t), false
+	b.store = records.Around(b.store, func(ctx context.Context, _ records.Op, _ string, call func(context.Context) error) error {
+		if down {
+			return errors.New("the store is down")
+		}
+		return call(ctx)
+	})
+	b.begin(telemetry.Position{})
+	b.sends("oven")
+	b.Save(t.Context(), true)
+	b.Forget(sensor.Of("oven"))
+	down = true
+	if saved := b.Save(t.Context(), false); saved.Err == nil {
+		t.Fatal("the roster was not to be written")
+	}
+	down = false
+	if saved := b.Save(t.Context(), false); saved.Err != nil || !saved.Wrote {
+		t.Errorf("after a write that failed: %+v", saved)
+	}
+}
+
 // A roster that was written at the start of an empty partition is none to go on from: the first events are in one before
 // a checkpoint passes them.
 func TestRosterOfAnEmptyPartition(t *testing.T) {

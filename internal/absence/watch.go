@@ -260,6 +260,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	//planted:excuse-not-saved skip
 	w.excuse()
 	w.changed = false
+	written := w.written
 	w.written = now
 	wasFound := w.found
 	w.found = w.found || !w.read.Time.IsZero() // unless a device is forgotten while it is written
@@ -276,6 +277,10 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 
 	if err != nil {
 		w.changed = true
+		//planted:removal-is-not-tried-again if false
+		if written.IsZero() { // somebody waits until it is written
+			w.written = written
+		}
 		w.found = w.found && wasFound
 		return Saved{Err: err, Needed: !w.found || read.Time.Sub(w.kept.Time) > maxReplay, Wrote: true}
 	}

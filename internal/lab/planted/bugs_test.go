@@ -150,6 +150,7 @@ var bugs = []bug{
 	{"recovery-remembered-shortly", "a recovery is remembered for a window only", 0, false},
 	{"lower-beside-higher", "a level alerts beside a higher one that is open", 0, false},
 	{"told-nobody", "nobody counts as alerted, so that no recovery is due", 0, false},
+	{"removal-is-not-tried-again", "a removal counts as written although the roster was not, and the next write is a minute later", 0, false},
 	{"removed-at-once", "alarms of a rule that is missing end at once", 0, false},
 	{"cut-off-ends-with-rule", "the alarm about the hub ends when the rule that told of it is removed, although another goes on", 0, false},
 	{"recovered-alarm-is-told", "an alert covers its alarm although its recovery was sent", 0, false},
