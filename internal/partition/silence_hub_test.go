@@ -475,3 +475,45 @@ func TestOutageIsToldWhoeverAsksForMore(t *testing.T) {
 		})
 	}
 }
+
+// Everybody has heard of an outage by the first rule when the second opens, without a message: partitions that change owners
+// later, and one that has the second rule alone, say nothing more until the outage is over.
+func TestOutageIsToldOnceAcrossOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		r := &receiver{}
+		var last *setup
+		for owner := range 3 {
+			s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, r)
+			another := s.config.Rules.Rules[0]
+			another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
+			s.config.Rules.Rules = append(s.config.Rules.Rules, another)
+			if owner == 2 {
+				s.config.Rules.Rules = s.config.Rules.Rules[1:]
+			}
+			if last != nil {
+				s.store, s.ledgers = last.store, last.ledgers
+				p = p.reopen()
+			}
+			last = s
+			s.start(p)
+			for i := range 3 {
+				if owner == 0 {
+					p.publishBody(fmt.Sprint(i), "{}")
+				}
+			}
+			time.Sleep(90 * time.Minute)
+			if got := r.alerts(""); len(got) != 1 || got[0].Rule != "offline" || got[0].Resolved {
+				t.Errorf("owner %d: %+v", owner, got)
+			}
+			if owner == 2 {
+				p.publishBody("0", "{}")
+				time.Sleep(time.Minute)
+			}
+			s.end()
+		}
+		if got := r.alerts(""); len(got) != 2 || !got[1].Resolved {
+			t.Errorf("when it is over: %+v", got)
+		}
+	})
+}
