@@ -203,11 +203,14 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 	rule, _ := w.ever(s)
 	for _, t := range tells {
 		settled := !t.sure || w.ruleWent(in, s, of, t)
+		fails := in.chokes == t.device || of.shared && slices.ContainsFunc(tells, func(first told) bool { // which it may have joined
+			return in.chokes == first.device && !first.at.After(t.at)
+		})
 		for _, a := range heard {
 			switch {
 			case a.Resolved:
 				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
-			case w.orderly() && in.chokes != t.device && t.log != nil && a.Enqueued.After(t.readAt().Add(5*second)): // it came too late for that reading
+			case w.orderly() && !fails && t.log != nil && a.Enqueued.After(t.readAt().Add(5*second)): // it came too late for that reading
 			default:
 				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, rule.Repeat)
 			}
