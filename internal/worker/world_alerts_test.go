@@ -290,6 +290,9 @@ func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told,
 		in.limits.Rate.Every > 0 {
 		return
 	}
+	if slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) }) {
+		return // what had joined it goes on in another, and its devices are counted with the one after that
+	}
 	slices.SortFunc(tells, func(a, b told) int { return int(a.sequence - b.sequence) })
 	for i, a := range heard {
 		if i == 0 || a.Resolved {
