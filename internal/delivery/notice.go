@@ -430,6 +430,7 @@ func (d *delivery) compose(g throttle.Grant) notify.Alert {
 	}
 
 	a.Resolved = d.notice.recovers()
+	a.Removed = a.Removed && a.Resolved // an outage of the hub is told for a removed rule, too
 	a.Temperature = head.Value
 	a.Threshold = head.Limit
 	a.Enqueued = fromMicros(head.Enqueued)

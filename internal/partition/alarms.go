@@ -128,10 +128,10 @@ func (n *dueNotice) is(other *delivery.Notice) bool { return n != nil && &n.Noti
 func (n *dueNotice) silence() bool { return n != nil && n.Silent() }
 
 // waits reports whether n, of the level l, must wait before there is a delivery: a silence until the ledger in the
-// store holds it, or while its rule is missing, because then nobody knows who is heard.
+// store holds it, or while its rule is missing, because then nobody knows who is heard. Of the hub that is known.
 func (n *dueNotice) waits(l *level) bool {
 	//planted:renamed-rule-silence-sent if n.saved { return false }
-	return n.silence() && (!n.saved || !l.removed.IsZero())
+	return n.silence() && (!n.saved || !l.removed.IsZero() && n.Outage == nil)
 }
 
 func newAlarms(changes int) *alarms {

@@ -106,16 +106,17 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 
 // proven reports whether it is still certain that nothing came until the deadline of the silence n. Of one of the whole
 // hub, it must be certain that nothing has come since. It never is for a rule that is not configured any more: nobody
-// hears for it.
+// hears for it, unless another rule has an alarm about the same outage of the hub.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
-	//planted:renamed-rule-silence-sent if false
-	if key.Topic.Message.Removed {
-		return false
-	}
-
+	removed := key.Topic.Message.Removed
 	limit := time.Duration(n.Reading.Limit * float64(time.Second))
 	if n.Outage != nil {
-		return s.register.unheard.HubIsCutOff(limit)
+		return (!removed || s.register.hubIsCutOff(n.Reading.Since)) && s.register.unheard.HubIsCutOff(limit)
+	}
+
+	//planted:renamed-rule-silence-sent if false
+	if removed {
+		return false
 	}
 
 	rule, deadline := key.Topic.Message.Rule, n.Reading.Enqueued/1000

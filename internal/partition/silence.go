@@ -281,6 +281,17 @@ func (reg *register) hearOfHub(fell absence.Silence, l *level) (receivers uint32
 	return receivers
 }
 
+// hubIsCutOff reports whether a rule that is configured has an open alarm about an outage of the hub since a time, in Unix µs.
+func (reg *register) hubIsCutOff(since int64) bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+
+	return slices.ContainsFunc(reg.evaluator.silences, func(r *rule) bool {
+		k := reg.alarms.byKey[alarmKey{sensor.Of(notify.Hub), r.levels[0]}]
+		return k.Phase == rules.Open && k.Since.Hub == since
+	})
+}
+
 // Heard implements absence.Alarms.
 func (reg *register) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
 	reg.heardAgain(alarmKey{of, reg.evaluator.silent(rule)}, before, at, "")

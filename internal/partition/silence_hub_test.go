@@ -236,42 +236,48 @@ func TestOutageIsToldByOneRule(t *testing.T) {
 	})
 }
 
-// The rule that told of an outage is removed while another one, of which the receiver heard nothing for that reason, goes on:
-// the receiver hears that the outage is over when it is.
+// The rule that tells of an outage is removed while another one, of which the receiver heard nothing for that reason, goes on:
+// the receiver hears of the outage, also if it could not be reached before, and that it is over when it is.
 func TestOutageOutlivesTheRuleThatTold(t *testing.T) {
 	const m = time.Minute
-	synctest.Test(t, func(t *testing.T) {
-		p := newPartition("0")
-		all, slow := &receiver{}, &receiver{only: notify.Filter{Rules: []string{"slow"}}, level: "x"}
-		s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, all, slow)
-		another := s.config.Rules.Rules[0]
-		another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
-		s.config.Rules.Rules = append(s.config.Rules.Rules, another)
-		s.start(p)
-		for i := range 3 {
-			p.publishBody(fmt.Sprint(i), "{}")
-		}
-		time.Sleep(90 * m)
-		s.end()
-		next := silence(t, nil, all, slow)
-		next.store, next.ledgers = s.store, s.ledgers
-		next.config.Rules.Rules = s.config.Rules.Rules[1:]
-		p = p.reopen()
-		next.start(p)
-		time.Sleep(time.Hour)
-		if got := all.alerts(""); len(got) != 1 || got[0].Resolved {
-			t.Errorf("while nothing comes: %+v", got)
-		}
-		p.publishBody("0", "{}")
-		time.Sleep(m)
-		next.end()
-		for r, want := range map[*receiver]string{all: "offline", slow: "slow"} {
-			got := r.alerts("")
-			if len(got) != 2 || got[0].Rule != want || got[0].Device != notify.Hub || !got[1].Resolved || got[1].Rule != want {
-				t.Errorf("want one alert by %s and its recovery, got %+v", want, got)
+	for _, down := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPartition("0")
+			all, slow := &receiver{}, &receiver{only: notify.Filter{Rules: []string{"slow"}}, level: "x"}
+			if down {
+				all.set(func(context.Context, notify.Alert) error { return errBusy })
 			}
-		}
-	})
+			s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, all, slow)
+			another := s.config.Rules.Rules[0]
+			another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
+			s.config.Rules.Rules = append(s.config.Rules.Rules, another)
+			s.start(p)
+			for i := range 3 {
+				p.publishBody(fmt.Sprint(i), "{}")
+			}
+			time.Sleep(90 * m)
+			s.end()
+			all.set(nil)
+			next := silence(t, nil, all, slow)
+			next.store, next.ledgers = s.store, s.ledgers
+			next.config.Rules.Rules = s.config.Rules.Rules[1:]
+			p = p.reopen()
+			next.start(p)
+			time.Sleep(time.Hour)
+			if got := all.alerts(""); len(got) != 1 || got[0].Resolved || got[0].Removed {
+				t.Errorf("while nothing comes, down before: %v: %+v", down, got)
+			}
+			p.publishBody("0", "{}")
+			time.Sleep(m)
+			next.end()
+			for r, want := range map[*receiver]string{all: "offline", slow: "slow"} {
+				got := r.alerts("")
+				if len(got) != 2 || got[0].Rule != want || got[0].Device != notify.Hub || !got[1].Resolved || got[1].Rule != want {
+					t.Errorf("down before: %v: want one alert by %s and its recovery, got %+v", down, want, got)
+				}
+			}
+		})
+	}
 }
 
 // A hub is recreated, and none of its devices can reach the new one: that is an outage as any other.
