@@ -141,9 +141,12 @@ func (w *world) seldomAboutOneAlarm(in *inbox, s subject, of matter, heard []arr
 	}
 }
 
-// tellsOf reports whether a has told a receiver of the alarm that t is about, so lately that t need not.
-func (t told) tellsOf(a arrival, repeat time.Duration) bool {
-	same := t.log != nil && a.Partition == t.log.id && !a.dropped && !a.replayed && a.Sequence >= t.opened
+// tellsOf reports whether a, one of those that a receiver heard, has told it of the alarm that t is about, so lately that t
+// need not. One that came again because it may not have been accepted counts, although the receiver dropped it: the time
+// counts from the send that is recorded.
+func (t told) tellsOf(a arrival, heard []arrival, repeat time.Duration) bool {
+	took := slices.ContainsFunc(heard, func(b arrival) bool { return !b.dropped && b.ID == a.ID && b.Sequence == a.Sequence })
+	same := t.log != nil && a.Partition == t.log.id && took && !a.replayed && a.Sequence >= t.opened
 	return repeat > 0 && same && t.at.Before(a.heard.Add(repeat))
 }
 
@@ -212,7 +215,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
 			case w.orderly() && !fails && t.log != nil && a.Enqueued.After(t.readAt().Add(5*second)): // it came too late for that reading
 			default:
-				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, rule.Repeat)
+				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, heard, rule.Repeat)
 			}
 		}
 		for _, d := range w.dead {
