@@ -118,6 +118,7 @@ type Watch struct {
 	taken    int64                // when it was read from there, by the later of two clocks, in Unix ms
 	written  time.Time            // when it was last written, or read
 	kept     telemetry.Position   // the last event that the one in the store holds
+	failed   bool                 // the last time that it was written
 	changed  bool                 // there is more in it than was read
 	read     telemetry.Position   // the last event that was read
 	before   telemetry.Position   // the one before that
@@ -252,7 +253,8 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	now := time.Now()
 	isChanged := len(w.rules) > 0 && (w.changed || w.read != w.kept)
 	// At once if the one in the store will not do, and while more of the log is read than of time goes by: it would not do soon.
-	isTime := last || !w.found || now.Sub(w.written) >= saveEvery || w.read.Time.Sub(w.kept.Time) > maxReplay/2
+	isBehind := w.read.Time.Sub(w.kept.Time) > maxReplay/2 && !w.failed
+	isTime := last || !w.found || isBehind || now.Sub(w.written) >= saveEvery
 	if !isChanged || !isTime {
 		return Saved{}
 	}
@@ -275,6 +277,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	err := w.file.Write(ctx, content, expected)
 	w.mu.Lock()
 
+	w.failed = err != nil
 	if err != nil {
 		w.changed = true
 		//planted:removal-is-not-tried-again if false
@@ -282,7 +285,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 			w.written = written
 		}
 		w.found = w.found && wasFound
-		return Saved{Err: err, Needed: !w.found || read.Time.Sub(w.kept.Time) > maxReplay, Wrote: true}
+		return Saved{Err: err, Needed: !w.found, Wrote: true}
 	}
 
 	w.kept = read

@@ -38,7 +38,7 @@ func (s *Stream) watch() {
 		waiting = waiting || k.due.silence()
 	}
 	for key, g := range s.register.groups {
-		waiting = waiting || key.Topic.Silence && g.alert != nil
+		waiting = waiting || key.Topic.Silence && g.alert != nil && g.alert.receivers != 0
 	}
 	s.register.mu.Unlock()
 	q := w.Look(time.Now(), waiting)
@@ -161,7 +161,7 @@ func (s *Stream) writeRoster(ctx context.Context, last bool) (ok bool, err error
 		return false, saved.Err
 	}
 
-	s.warn("cannot write the roster of devices; trying again in a minute", saved.Err)
+	s.warn("cannot write the roster of devices; trying again within a minute", saved.Err)
 	return false, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -949,5 +950,28 @@ func TestSilenceThatTheLedgerDidNotHold(t *testing.T) {
 		if got := r.notified("oven"); got != "alert 1" {
 			t.Errorf("notified of %q", got)
 		}
+	})
+}
+
+// Of an incident of which nobody wants to hear nothing has to be proven.
+func TestNobodyWantsAnIncidentOfSilences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("1")
+		p.reached = true
+		s := silence(t, func(r *rules.Rule) { r.Per, r.Levels[0].Name = "gateway", "x" }, &receiver{only: notify.Filter{Rules: []string{"other"}}, level: "x"})
+		var calls atomic.Int64
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, _ records.Op, _ string, call func(context.Context) error) error {
+			calls.Add(1)
+			return call(ctx)
+		})
+		s.start(p)
+		p.publishWith("oven", "gateway", "gw-12")
+		pass(silent + 5*time.Minute)
+		before := calls.Load()
+		pass(time.Hour)
+		if n := calls.Load() - before; n > 0 {
+			t.Errorf("%d calls to the store in an hour", n)
+		}
+		s.end()
 	})
 }
