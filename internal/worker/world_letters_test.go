@@ -78,6 +78,9 @@ func (w *world) covers(d, other keptLetter) bool {
 		known = d.at
 	}
 	claimed := b.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	if a.Partition == "http" && !w.orderly() && !b.Enqueued.After(known) { // its claim may have been slow, and on its way before
+		return false
+	}
 	// An alarm that opens after a take-over is told whatever was refused before: a former owner may have sent its end.
 	opensAnew := rule.Stateful() && w.takenOver(a.Partition, d.refusedAt, claimed)
 	return claimed.After(known) && other.refusedAt.Before(d.refusedAt.Add(rule.Window)) && !opensAnew
