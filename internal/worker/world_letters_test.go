@@ -34,7 +34,8 @@ func (w *world) judgeLetter(d keptLetter) {
 		}
 	}
 	old := strings.HasPrefix(d.Reason, "not taken within")
-	late := old && slices.ContainsFunc(w.logs, func(log *hubLog) bool { // it may have been so when it was read
+	isOfEvent := d.Alert.Sequence > 0 && d.Alert.Device != notify.Hub
+	late := old && isOfEvent && slices.ContainsFunc(w.logs, func(log *hubLog) bool { // it may have been so when it was read
 		return log.id == d.Alert.Partition && !log.isReadAtOnce(d.Alert.Sequence)
 	})
 	for _, in := range w.inboxes {
