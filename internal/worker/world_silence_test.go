@@ -80,7 +80,7 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 	}
 	newest := w.newest()
 	if last := lastWord(heard); rule.Resolved && last != nil && !last.Resolved && last.Since.Before(newest) &&
-		!w.outagesAreOne(rule, heard, newest) {
+		!w.outagesAreOne(in, s, rule, heard, newest) {
 		w.violated("S3: %s heard last that nothing has come (%s) since %v, and something came at %v", in.name, s,
 			last.Since.Sub(w.start), newest.Sub(w.start))
 	}
@@ -112,10 +112,11 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 
 // outagesAreOne reports whether nothing has come to the hub for a rule's time again, since the newest event, and that was
 // so before the window of an alert about an earlier outage was over. As of a device that is silent again within the
-// window, the receiver hears of neither the end between nor the next: what it heard last is true.
-func (w *world) outagesAreOne(r *rules.Rule, heard []arrival, newest time.Time) bool {
+// window, the receiver hears of neither the end between nor the next: what it heard last is true. Nor does one that does
+// not ask for the rule any more.
+func (w *world) outagesAreOne(in *inbox, s subject, r *rules.Rule, heard []arrival, newest time.Time) bool {
 	deadline := newest.Add(r.Silent)
-	covered := slices.ContainsFunc(heard, func(a arrival) bool {
+	covered := !in.filtersIn(1).Cover(s.rule, s.level) || slices.ContainsFunc(heard, func(a arrival) bool {
 		return !a.Resolved && deadline.Before(a.heard.Add(r.Window+3*second))
 	})
 	devices := map[string]bool{} // those whose silence the hub's is
