@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"testing"
+	"time"
 
 	"alertworker/internal/azure"
 )
@@ -14,6 +15,8 @@ import (
 func newTransport(tb testing.TB) http.RoundTripper {
 	client := azure.NewHTTPClient()
 	tb.Cleanup(client.CloseIdleConnections)
+	// Node closes what is idle for 5 s, also if a request comes just then: who writes gets no answer.
+	client.Transport.(*http.Transport).IdleConnTimeout = 2 * time.Second
 	return client.Transport
 }
 
