@@ -3,7 +3,8 @@
 //
 // Without arguments it is the worker: run.go goes from the configuration to the stores (stores.go), and from these to a
 // replica (replica.go, with its receivers.go) and what operators see of it (operations.go, http.go). Each command has a file
-// of its name; most begin with a session, which is a worker's configuration with its stores.
+// of its name, but those that mute have muting.go; most begin with a session, which is a worker's configuration with its
+// stores.
 package main
 
 import (
