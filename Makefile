@@ -107,6 +107,7 @@ vulnerabilities: ## known vulnerabilities in what the binary is built from; it n
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 # Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
+azure: GO := $(low) $(GO)
 azure: node_modules/.package-lock.json ## lint deploy/azure and test what it would deploy, if bicep is on PATH
 	@if command -v bicep >/dev/null; then set -x; $(GO) test -vet=off -timeout 20m ./internal/lab/bicep; else echo "no bicep on PATH: deploy/azure is not checked"; fi
 

@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// attempts is how many a test gets. Each has twice the time of the one before.
-const attempts = 4
+// attempts is how many a test gets. The first four have twice the time of the one before.
+const attempts = 9
+
+// pause is how long after its fourth attempt a test waits for a quieter machine, then twice as long each time: five
+// minutes in all, in which the other tests of a run end.
+var pause = 10 * time.Second
 
 // An Attempt is one try of a test, a subtest of its own.
 type Attempt struct {
@@ -23,19 +27,22 @@ type Attempt struct {
 // that are too much for the machine together do not compete.
 var again sync.Mutex
 
-// Run runs test until an attempt ends without Missed. It fails t if none of four does,
+// Run runs test until an attempt ends without Missed. It fails t if none of nine does,
 // so that a machine that is too slow never passes.
 func Run(t *testing.T, test func(a *Attempt)) {
 	t.Helper()
 	missed := ""
 	for n := range attempts {
-		if n == 1 {
-			again.Lock()
-			defer again.Unlock()
+		if n >= 4 {
+			time.Sleep(pause << (n - 4))
 		}
 
-		a := &Attempt{factor: 1 << n}
+		a := &Attempt{factor: 1 << min(n, 3)}
 		t.Run(fmt.Sprintf("attempt %d", n+1), func(t *testing.T) {
+			if n > 0 {
+				again.Lock()
+				defer again.Unlock()
+			}
 			a.T = t
 			test(a)
 		})

@@ -26,6 +26,7 @@ func TestAnAttemptFollowsOneThatMissed(t *testing.T) {
 // What never has its precondition fails, and says so; so does what fails.
 func TestFailures(t *testing.T) {
 	if os.Getenv("BUSYTEST") != "" {
+		*busytest.Pause = time.Millisecond
 		busytest.Run(t, func(a *busytest.Attempt) {
 			if os.Getenv("BUSYTEST") == "fails" {
 				a.Fatal("wrong")
@@ -35,7 +36,7 @@ func TestFailures(t *testing.T) {
 		return
 	}
 	for how, want := range map[string]string{
-		"missed": "this machine was too slow in all 4 attempts; in the last, not yet",
+		"missed": "this machine was too slow in all 9 attempts; in the last, not yet",
 		"fails":  "wrong",
 	} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestFailures$", "-test.v")
