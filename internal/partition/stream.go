@@ -166,13 +166,18 @@ func (s *Stream) Run() error {
 // read takes events from the partition until ctx ends or Receive fails.
 func (s *Stream) read(ctx context.Context) error {
 	for ctx.Err() == nil {
-		//planted:reads-when-full for false
-		for s.full() {
+		// While so many deliveries to one receiver are unsettled, dead letters included, or the ledger is so far behind, no event
+		// may be read.
+		s.register.mu.Lock()
+		isBehind := s.register.alarms.history.full()
+		s.register.mu.Unlock()
+		//planted:reads-when-full if false
+		if isBehind || s.box.Full() {
 			select {
 			case <-s.room:
 			case <-ctx.Done():
-				return nil
 			}
+			continue
 		}
 
 		events, err := s.partition.Receive(ctx)
@@ -191,15 +196,6 @@ func (s *Stream) read(ctx context.Context) error {
 	}
 
 	return nil
-}
-
-// full reports whether so many deliveries to one receiver are unsettled, dead letters
-// included, or the ledger is so far behind, that no event may be read.
-func (s *Stream) full() bool {
-	s.register.mu.Lock()
-	behind := s.register.alarms.history.full()
-	s.register.mu.Unlock()
-	return behind || s.box.Full()
 }
 
 // logUnread logs an event without a reading.
