@@ -125,8 +125,9 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 	return reached
 }
 
-// evaluate takes the measurements of the event through every rule, in the order in which they were taken: for reg, whose
-// lock the caller holds. before is the position of the event before. It reports whether the event reaches a limit.
+// evaluate takes the measurements of the event through every rule, in the order in which they were taken: it changes reg's
+// alarms, and takes readings to the receivers where a level notifies them. The caller holds reg.mu. before is the position of
+// the event before. It reports whether the event reaches a limit.
 func (m *Message) evaluate(reg *register, before telemetry.Position) (over bool) {
 	clock := m.evaluator.book.Clock
 	for i := range m.parts {
@@ -156,8 +157,14 @@ func (m *Message) evaluate(reg *register, before telemetry.Position) (over bool)
 				v.at.Device, v.dated = clock.Read(p.measurements, j)
 			}
 
-			v.evaluate()
+			for _, r := range p.cut.rules {
+				v.apply(r)
+			}
+
 			over = over || v.over
+			if clock != nil {
+				m.evaluator.book.Counters.Times[v.dated].Add(1)
+			}
 		}
 	}
 
@@ -173,7 +180,7 @@ type evaluation struct {
 	part      *part
 	element   int // which of the event's measurements it is
 	at        rules.Moment
-	dated     rules.DeviceTime // of at
+	dated     rules.DeviceTime // of at, or that an alarm of the device has seen a reading that was taken later
 
 	// As the rule sees it that is being evaluated.
 	about    sensor.ID        // of what the measurement is: of the event's device, or of one of its sensors
@@ -182,7 +189,6 @@ type evaluation struct {
 
 	shown notify.Shown // see show
 	over  bool         // it reaches a limit
-	late  bool         // an alarm of the device has seen a reading that was taken later
 }
 
 // follows reports whether alarms of r are followed.
@@ -193,47 +199,29 @@ func (v *evaluation) text(name string) string {
 	return v.evaluator.book.Decoder.Text(v.part.measurements, v.element, name)
 }
 
-// evaluate takes the measurement through each rule: it changes the device's alarms, and takes readings to the receivers
-// where a level notifies them.
-func (v *evaluation) evaluate() {
-	found := v.part.found
-	counters := v.evaluator.book.Counters
-	for _, r := range v.part.cut.rules {
-		look := r.Look(found, r.reads)
-		if look.Reason != telemetry.ReasonOK {
-			continue
-		}
+// apply takes the measurement through one rule: through its levels, the highest first. A condition that excludes it ends their
+// alarms: nobody would end them otherwise, because no reading is compared any more.
+func (v *evaluation) apply(r *rule) {
+	look := r.Look(v.part.found, r.reads)
+	if look.Reason != telemetry.ReasonOK {
+		return
+	}
 
-		v.damaged = look.Damaged
-		v.excluded = look.Excluded
-		v.about = sensor.Of(v.event.Device)
-		if len(r.Sensor) > 0 {
-			v.about.Name = string(r.AppendSensor(nil, v.part.measurements, found, r.reads))
-			if v.about.Name == "" {
-				counters.Nameless.Add(1)
-			}
-		}
-
-		switch {
-		case look.Leaves:
-		//planted:exclusion-ends-nothing case look.Counts()
-		case look.Excluded != nil, look.Counts():
-			v.apply(r, &look)
+	v.damaged = look.Damaged
+	v.excluded = look.Excluded
+	v.about = sensor.Of(v.event.Device)
+	if len(r.Sensor) > 0 {
+		v.about.Name = string(r.AppendSensor(nil, v.part.measurements, v.part.found, r.reads))
+		if v.about.Name == "" {
+			v.evaluator.book.Counters.Nameless.Add(1)
 		}
 	}
 
-	if v.late {
-		v.dated = rules.TimeLate
+	//planted:exclusion-ends-nothing if look.Leaves || !look.Counts()
+	if look.Leaves || v.excluded == nil && !look.Counts() {
+		return
 	}
 
-	if v.evaluator.book.Clock != nil {
-		counters.Times[v.dated].Add(1)
-	}
-}
-
-// apply takes a reading through the levels of one rule, the highest first. One that a condition excludes ends their alarms:
-// nobody would end them otherwise, because no reading is compared any more.
-func (v *evaluation) apply(r *rule, look *rules.Look) {
 	above := false // a higher level is open
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
@@ -247,37 +235,41 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 			Element:  v.element,
 			Taken:    v.at.Device,
 		}
+
+		// How it goes through the level.
 		var p passage
 		v.pass(&p, l, &rd, &c)
+
+		// Who is alerted.
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
 		//planted:late-tells-held-back p.moot = p.moot && !p.is.alertNext
 		mayAlert := p.open && !above && !p.moot
 		hasCause := p.breaching || p.is.alertNext || p.repeats
-		isNotified := mayAlert && hasCause && v.notify(l, &p, &rd)
-
-		if p.followed {
-			if p.open && v.at.Hub < v.register.last.mayHaveRead {
-				p.is.alerted = everybody
-			}
-
-			if p.is != p.was {
-				key := alarmKey{v.about, l}
-				v.register.alarms.history.change(key, p.is, v.before, v.event.Position)
-				v.register.become(key, p.is)
-			}
+		var alert *Alert
+		if mayAlert && hasCause {
+			alert = v.notify(l, &p, &rd)
 		}
 
-		if isNotified {
-			alert := &v.register.alert
-			switch {
-			case alert.Alert.Key.Topic.Incidents:
-				v.register.alertGroup(&alert.Alert, alert.More())
-			case v.register.out == nil:
-				v.register.alerts = append(v.register.alerts, *alert)
-			default:
-				v.register.out.Alert(&alert.Alert, alert)
-			}
+		if p.followed && p.open && v.at.Hub < v.register.last.mayHaveRead {
+			p.is.alerted = everybody
+		}
+
+		// The alarm changes, and then its alert goes.
+		if p.followed && p.is != p.was {
+			key := alarmKey{v.about, l}
+			v.register.alarms.history.change(key, p.is, v.before, v.event.Position)
+			v.register.become(key, p.is)
+		}
+
+		switch {
+		case alert == nil:
+		case alert.Alert.Key.Topic.Incidents:
+			v.register.alertGroup(&alert.Alert, alert.More())
+		case v.register.out == nil:
+			v.register.alerts = append(v.register.alerts, *alert)
+		default:
+			v.register.out.Alert(&alert.Alert, alert)
 		}
 
 		//planted:lower-beside-higher skip
@@ -328,7 +320,10 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	}
 
 	p.moot = p.was.Outdates(v.at)
-	v.late = v.late || p.moot
+	if p.moot {
+		v.dated = rules.TimeLate
+	}
+
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
 	if v.excluded != nil && !p.moot {
 		state = rules.State{}
@@ -409,21 +404,34 @@ func (v *evaluation) group(l *level) string {
 	return value
 }
 
-// notify decides who gets an alert of l about the reading rd: every receiver that wants it, unless it is muted; then it is told
-// later, if the alarm is still open. It makes register.alert of that, which apply gives to the receivers once the alarm has
-// changed, and reports whether there is one.
-func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) bool {
-	counters := v.evaluator.book.Counters
+// notify returns the alert of l about the reading rd to every receiver that wants it, nil if there is none: while it is muted
+// nobody is told, but later, if the alarm is still open. The next alert is in the same place.
+func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *Alert {
+	book, counters := &v.evaluator.book, v.evaluator.book.Counters
 	isReminder := v.follows(l.rule) && !p.opens && !p.is.alertNext
 	lingers := p.repeats && !p.breaching && !p.is.alertNext
-	//planted:muted-unsent skip
-	p.is.alertNext = p.followed // unless it is told now
-	if v.muted(l) {
-		counters.Quieted.Add(1)
-		return false
+
+	// Nobody, while it is muted.
+	if len(book.Rules.Mutes) > 0 || len(book.Mutes()) > 0 { // it costs less to ask this first
+		about := rules.Subject{
+			Device:   v.event.Device,
+			Sensor:   v.about.Name,
+			Rule:     l.rule.Name,
+			Enqueued: v.event.Enqueued,
+			Text:     v.text,
+		}
+		//planted:message-mutes-nothing about.Text = func(string) string { return "" }
+		if v.evaluator.muted(&about) {
+			counters.Quieted.Add(1)
+			//planted:muted-unsent skip
+			p.is.alertNext = p.followed
+			return nil
+		}
 	}
 
 	p.is.alertNext = false
+
+	// What it is about: a value that devices share, the device with all of its sensors, or what the reading is of.
 	shared := p.is.group
 	if l.rule.Per != "" && l.id.per == "" {
 		if shared = rules.Shared(v.text(l.rule.Per)); shared == "" {
@@ -443,9 +451,10 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) bool {
 		a.Key = delivery.Key{About: v.about, Topic: l.own}
 	}
 
+	// Who wants it.
 	a.Receivers = 0
-	for i := range v.evaluator.book.Receivers {
-		if v.evaluator.book.Receivers[i].Filters.Want(l.rule.Name, l.Name, v.text) {
+	for i := range book.Receivers {
+		if book.Receivers[i].Filters.Want(l.rule.Name, l.Name, v.text) {
 			a.Receivers |= 1 << i
 		} else {
 			counters.Filtered.Add(1)
@@ -458,10 +467,10 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) bool {
 	}
 
 	if a.Receivers == 0 {
-		return false
+		return nil
 	}
 
-	// one field after the other, because a literal would be copied, which costs a suppressed reading time
+	// One field after the other, because a literal would be copied, which costs a suppressed reading time.
 	alert.shown = v.show()
 	alert.damaged = v.damaged
 	a.Reading = *rd
@@ -474,26 +483,7 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) bool {
 	a.Reminder = isReminder
 	a.Lingers = lingers
 
-	return true
-}
-
-// muted reports whether people have silenced alerts of l about the measurement, or the rules have a time for that.
-func (v *evaluation) muted(l *level) bool {
-	book := &v.evaluator.book
-	if len(book.Rules.Mutes) == 0 && len(book.Mutes()) == 0 { // it costs less to ask this first
-		return false
-	}
-
-	about := rules.Subject{
-		Device:   v.event.Device,
-		Sensor:   v.about.Name,
-		Rule:     l.rule.Name,
-		Enqueued: v.event.Enqueued,
-		Text:     v.text,
-	}
-
-	//planted:message-mutes-nothing about.Text = func(string) string { return "" }
-	return v.evaluator.muted(&about)
+	return alert
 }
 
 // muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
