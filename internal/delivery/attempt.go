@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,12 +33,10 @@ type message struct {
 	began    time.Duration // by the dispatcher's clock
 	attempts []attempt     // at each of the deliveries
 	left     int           // of them, that have not ended; guarded by receiver.mu
+	claimed  []*attempt    // those whose notices are in it
 
-	mu      sync.Mutex
-	claimed []*attempt  // those whose notices are in it
-	goes    time.Time   // once there is one: when it goes at the latest
-	timer   *time.Timer // of that
-	gone    atomic.Bool // set under mu; claimed does not change any more then
+	joins chan *attempt // to claimed, until it goes
+	gone  chan struct{} // closed then
 }
 
 // An attempt is one to bring a delivery's notice to its receiver, in a message; or to write its dead letter, unless a window
@@ -80,11 +77,10 @@ func coversAll(*Reading) bool { return true }
 // the time that the claim of any of them leaves, so that a slow store leaves the receiver time to answer. What is claimed
 // later is given back, and waits for its turn again.
 func (m *message) deliver() {
-	m.timer = time.NewTimer(math.MaxInt64)
-	defer m.timer.Stop()
-	claimed := make(chan struct{})
+	m.joins, m.gone = make(chan *attempt), make(chan struct{})
+	ended := make(chan struct{}) // all claims, or attempts at one
 	go func() {
-		defer close(claimed)
+		defer close(ended)
 		inParallel(len(m.attempts), func(i int) {
 			if a := &m.attempts[i]; !a.claimKey() {
 				a.finish()
@@ -92,25 +88,38 @@ func (m *message) deliver() {
 		})
 	}()
 
-	select {
-	case <-claimed:
-	case <-m.timer.C:
-	}
+	timer := time.NewTimer(math.MaxInt64)
+	defer timer.Stop()
+	var goes time.Time // once anything has joined: when it goes at the latest
+	for open := true; open; {
+		select {
+		case a := <-m.joins:
+			if len(m.claimed) == 0 {
+				goes = time.Now().Add(gathering)
+			}
 
-	m.mu.Lock()
-	m.gone.Store(true)
-	m.mu.Unlock()
+			m.claimed = append(m.claimed, a)
+			if half := time.Now().Add(time.Until(a.claim.Grant.SendBy) / 2); half.Before(goes) {
+				goes = half
+			}
+			timer.Reset(time.Until(goes))
+		case <-timer.C:
+			open = false
+		case <-ended:
+			open = false
+		}
+	}
+	close(m.gone)
 
 	if len(m.claimed) > 0 {
 		err := m.send()
 		inParallel(len(m.claimed), func(i int) {
-			a := m.claimed[i]
-			a.settleClaim(a.answer(err))
-			a.finish()
+			m.claimed[i].settle(err)
+			m.claimed[i].finish()
 		})
 	}
 
-	<-claimed
+	<-ended
 }
 
 // inParallel calls do for 0 to n-1, for storeCalls of them at a time.
@@ -130,12 +139,17 @@ func inParallel(n int, do func(int)) {
 // claimKey claims the key of a's delivery, and reports whether its notice goes. It composes the notice once there is a
 // claim, which is given back if something bars the notice.
 func (a *attempt) claimKey() bool {
-	d, m := a.d, a.message
-	owner, sending := d.q.box.account.Owner, d.q.box.sending
-	if m != nil && m.gone.Load() {
-		a.barred = errLate
-	} else {
-		a.barred = owner.MayClaim(d.subject, d.notice)
+	d, m, box := a.d, a.message, a.d.q.box
+	if m != nil {
+		select {
+		case <-m.gone:
+			a.barred = errLate
+		default:
+		}
+	}
+
+	if a.barred == nil {
+		a.barred = box.account.Owner.MayClaim(d.subject, d.notice)
 	}
 
 	if a.barred != nil {
@@ -143,50 +157,39 @@ func (a *attempt) claimKey() bool {
 		return false
 	}
 
-	a.claim, a.result, a.err = d.gate().Claim(sending, d.request(&d.head))
+	outcomes := &box.dispatcher.config.Stats.Outcomes
+	a.claim, a.result, a.err = d.gate().Claim(box.sending, d.request(&d.head))
 	if a.claim == nil {
-		d.q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
+		outcomes[a.result.Outcome].Add(1)
 		return false
 	}
 
 	grant := a.claim.Grant
 	a.alert = d.compose(grant)
 	if d.dead == nil {
-		asking, cancel := context.WithDeadline(sending, grant.SendBy)
+		asking, cancel := context.WithDeadline(box.sending, grant.SendBy)
 		defer cancel()
 		var incident *notify.Incident
-		incident, a.barred = owner.MaySend(asking, d.subject, d.notice, grant)
+		incident, a.barred = box.account.Owner.MaySend(asking, d.subject, d.notice, grant)
 		a.alert.Incident = cmp.Or(incident, a.alert.Incident)
-		if a.barred == nil && m.join(a) {
+	}
+
+	if d.dead == nil && a.barred == nil {
+		select {
+		case m.joins <- a:
 			return true
+		case <-m.gone:
+			a.barred = errLate
 		}
 	}
 
-	a.settleClaim(throttle.NotTaken)
+	a.result, a.err = d.gate().Settle(box.sending, a.claim, throttle.NotTaken)
+	if errors.Is(a.barred, errLate) { // it is no failure of the receiver
+		a.result.Outcome = throttle.Busy
+	}
+	outcomes[a.result.Outcome].Add(1)
 
 	return false
-}
-
-// join adds a's notice to m, unless m has gone, which bars it.
-func (m *message) join(a *attempt) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.gone.Load() {
-		a.barred = errLate
-		return false
-	}
-
-	if len(m.claimed) == 0 {
-		m.goes = time.Now().Add(gathering)
-	}
-
-	m.claimed = append(m.claimed, a)
-	if half := time.Now().Add(time.Until(a.claim.Grant.SendBy) / 2); half.Before(m.goes) {
-		m.goes = half
-	}
-	m.timer.Reset(time.Until(m.goes))
-
-	return true
 }
 
 // send sends m to the receiver, which must answer so soon that the first claim still holds. It is cancelled once no owner
@@ -286,9 +289,10 @@ func (r *receiver) answered(m *message, err error) {
 	}
 }
 
-// answer takes the receiver's answer to a's notice, and returns what it is to the gate.
-func (a *attempt) answer(err error) throttle.Answer {
+// settle takes the receiver's answer to a's notice, and settles a's claim by it.
+func (a *attempt) settle(err error) {
 	d, q := a.d, a.d.q
+	stats := q.box.dispatcher.config.Stats
 	// Some of its recipients will never get the alert, while all others have. Until their dead letter is kept it is not
 	// delivered.
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
@@ -300,7 +304,7 @@ func (a *attempt) answer(err error) throttle.Answer {
 	}
 
 	if a.alert.Ambiguous {
-		q.box.dispatcher.config.Stats.Ambiguous.Add(1)
+		stats.Ambiguous.Add(1)
 	}
 
 	q.box.mu.Lock()
@@ -312,6 +316,7 @@ func (a *attempt) answer(err error) throttle.Answer {
 	}
 	q.box.mu.Unlock()
 
+	answer := throttle.Taken
 	if err == nil {
 		d.suppressed = 0
 		if a.alert.Resolved {
@@ -319,31 +324,23 @@ func (a *attempt) answer(err error) throttle.Answer {
 		} else {
 			d.subject.Topic.Sent.Add(1)
 		}
-		return throttle.Taken
+	} else {
+		a.failure = notify.AsError(err)
+		if !a.failure.Limited { // else it is only sent too much
+			d.attempts++
+		}
+		d.debug("alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
+
+		//planted:unknown-is-untaken answer = throttle.NotTaken; skip
+		//planted:unknown-is-taken skip
+		answer = throttle.Unknown
+		if a.failure.Untaken || a.failure.Refused {
+			answer = throttle.NotTaken
+		}
 	}
 
-	a.failure = notify.AsError(err)
-	if !a.failure.Limited { // else it is only sent too much
-		d.attempts++
-	}
-	d.debug("alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
-
-	if a.failure.Untaken || a.failure.Refused {
-		return throttle.NotTaken
-	}
-
-	//planted:unknown-is-untaken return throttle.NotTaken
-	//planted:unknown-is-taken return throttle.Taken
-	return throttle.Unknown
-}
-
-// settleClaim settles a's claim.
-func (a *attempt) settleClaim(answer throttle.Answer) {
-	a.result, a.err = a.d.gate().Settle(a.d.q.box.sending, a.claim, answer)
-	if errors.Is(a.barred, errLate) { // it is no failure of the receiver
-		a.result.Outcome = throttle.Busy
-	}
-	a.d.q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
+	a.result, a.err = d.gate().Settle(q.box.sending, a.claim, answer)
+	stats.Outcomes[a.result.Outcome].Add(1)
 }
 
 // finish ends a, records what it has shown about the store, and has its delivery go on.

@@ -88,7 +88,7 @@ func (q *queue) direct(ctx context.Context, about *Alert) Reply {
 		} else {
 			a.alert = d.compose(a.claim.Grant)
 			m := message{to: q.to, began: q.to.dispatcher.now(), claimed: []*attempt{&a}}
-			a.settleClaim(a.answer(m.send()))
+			a.settle(m.send())
 		}
 
 		name := q.to.to.Name

@@ -112,7 +112,12 @@ func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
 	q.to.to.Limits.Forgets = true
 	open, over := Key{sensor.Of("oven"), topic}, Key{sensor.Of("kiln"), topic}
 	took := func(key Key, a notify.Alert) {
-		(&attempt{d: &delivery{q: q, subject: key}, alert: a}).answer(nil)
+		d := &delivery{q: q, subject: key}
+		claim, _, err := d.gate().Claim(t.Context(), d.request(&d.head))
+		if err != nil {
+			t.Fatal(err)
+		}
+		(&attempt{d: d, claim: claim, alert: a}).settle(nil)
 	}
 	took(open, notify.Alert{Since: time.Now()})
 	took(over, notify.Alert{Since: time.Now()})
