@@ -215,22 +215,142 @@ func (q *queue) begin(d *delivery, before Place) {
 	}
 
 	q.deliveries[d.subject] = d
-	d.await(ready, WaitTurn, 0)
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	d.move(ready, WaitTurn, 0)
+	q.to.dispatch()
 }
 
-// settle ends d: its head is settled, and what has joined is too if covers says so of the latest. A nil covers says so of
-// none.
-func (d *delivery) settle(covers func(*Reading) bool, outcome string) {
-	q := d.q
-	q.box.mu.Lock()
-	var done *Notice
-	if d.notice != nil && d.notice.Settle(q.to.index) {
-		done = d.notice
-	}
-	d.replace(covers, outcome)
-	q.box.mu.Unlock()
+// maxSharers bounds the devices that alerts are to count while others of what they share are under way.
+const maxSharers = 65_536
 
-	q.box.account.Owner.Settled(d.subject, done)
+// join has a's reading join d. The caller holds box.mu.
+func (d *delivery) join(a *Alert) {
+	q, r := d.q, &a.Reading
+	first := d.held.index == 0 // that joins a notice
+	if first {
+		q.box.held.Add(&d.held, a.Before, r.Enqueued)
+	}
+
+	if !d.hasJoined() || !r.before(&d.latest) {
+		d.latest, d.lingers = *r, a.Lingers
+		//planted:lingering-takes-place if true
+		if !a.Lingers || d.joined == 0 { // the next owner's rule may repeat nothing, so that only the others are a cause to alert
+			d.latestBefore = a.Before
+		}
+	}
+	if !a.Lingers {
+		//planted:joined-counted-twice d.joined++
+		d.joined++
+		q.box.dispatcher.config.Stats.Suppressed.Add(1)
+	}
+
+	//planted:news-wait-as-reminders if first
+	if first || d.reminder && !a.Reminder {
+		q.to.mu.Lock()
+		d.reminder = a.Reminder
+		if d.state == ready { // its turn is another one now
+			d.move(ready, d.wait, 0)
+		}
+		q.to.mu.Unlock()
+	}
+
+	if !d.subject.Topic.Shared {
+		return
+	}
+
+	if d.sharing == nil {
+		d.sharing = map[string]struct{}{}
+	}
+
+	if _, known := d.sharing[r.More.Of.Device]; !known && q.sharers < maxSharers {
+		d.sharing[r.More.Of.Device] = struct{}{}
+		q.sharers++
+	}
+}
+
+// move puts d into a state, and into the line of that under key, which does not matter to ready. If its queue is closed it
+// drops d instead. The caller holds to.mu.
+func (d *delivery) move(s state, why Wait, key int64) {
+	q := d.q
+	//planted:closed-queue-grows if false
+	if q.closed {
+		d.end(OutcomeUnsettled)
+		return
+	}
+
+	if d.index > 0 {
+		heap.Remove(&q.lines[d.state], int(d.index-1))
+	}
+
+	if d.wait != why || d.from == 0 {
+		d.from = q.to.dispatcher.now()
+	}
+
+	d.state, d.wait, d.key = s, why, key
+	switch s {
+	case attempting:
+		return
+	case ready:
+		if d.number == 0 { // the next, which is no further ahead of the last that went than deliveries wait
+			gone := q.to.gone
+			q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
+			d.number = q.last
+		}
+		d.key = d.turn()
+	}
+
+	heap.Push(&q.lines[s], d)
+}
+
+// giveUp has d, which waits, become a dead letter. The caller holds to.mu.
+func (d *delivery) giveUp(why cause, now time.Duration) {
+	d.dead = &deadLetter{cause: why}
+	d.move(givenUp, WaitDeadLetter, int64(now))
+}
+
+// toSend returns the deliveries that wait to be sent, in no order.
+func (q *queue) toSend() []*delivery {
+	return slices.Concat(q.lines[ready].all, q.lines[pausing].all, q.lines[awaitsReceiver].all)
+}
+
+// follow has d, which is attempting, go on as v says: it is settled, or waits.
+func (d *delivery) follow(v verdict) {
+	q := d.q
+	if v.outcome != "" {
+		q.box.mu.Lock()
+		var done *Notice
+		if d.notice != nil && d.notice.Settle(q.to.index) {
+			done = d.notice
+		}
+		d.replace(v.covers, v.outcome)
+		q.box.mu.Unlock()
+
+		q.box.account.Owner.Settled(d.subject, done)
+		return
+	}
+
+	if v.state == pausing && d.dead != nil {
+		v.state, v.why = givenUp, WaitDeadLetter
+	}
+
+	if v.err != nil {
+		q.to.dispatcher.Warn(q.box.account.Logger, v.why.text(q.to.to.Name, 0, ""), v.err)
+	}
+
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+
+	//planted:withdrawn-tried-again if false
+	if d.notice != nil && d.notice.withdrawn {
+		d.replace(nil, throttle.Unneeded.String())
+		return
+	}
+
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	d.move(v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
+	q.to.dispatch()
 }
 
 // replace ends d, and starts what follows: an alert about the latest of the readings that have joined, unless d is itself
@@ -282,138 +402,6 @@ func (d *delivery) replace(covers func(*Reading) bool, outcome string) {
 
 // hasJoined reports whether any reading has joined d. If none of them counts, all linger.
 func (d *delivery) hasJoined() bool { return d.joined > 0 || d.lingers }
-
-// maxSharers bounds the devices that alerts are to count while others of what they share are under way.
-const maxSharers = 65_536
-
-// join has a's reading join d. The caller holds box.mu.
-func (d *delivery) join(a *Alert) {
-	q, r := d.q, &a.Reading
-	first := d.held.index == 0 // that joins a notice
-	if first {
-		q.box.held.Add(&d.held, a.Before, r.Enqueued)
-	}
-
-	if !d.hasJoined() || !r.before(&d.latest) {
-		d.latest, d.lingers = *r, a.Lingers
-		//planted:lingering-takes-place if true
-		if !a.Lingers || d.joined == 0 { // the next owner's rule may repeat nothing, so that only the others are a cause to alert
-			d.latestBefore = a.Before
-		}
-	}
-	if !a.Lingers {
-		//planted:joined-counted-twice d.joined++
-		d.joined++
-		q.box.dispatcher.config.Stats.Suppressed.Add(1)
-	}
-
-	//planted:news-wait-as-reminders if first
-	if first || d.reminder && !a.Reminder {
-		q.to.mu.Lock()
-		d.reminder = a.Reminder
-		if d.state == ready { // its turn is another one now
-			d.move(ready, d.wait, 0)
-		}
-		q.to.mu.Unlock()
-	}
-
-	if !d.subject.Topic.Shared {
-		return
-	}
-
-	if d.sharing == nil {
-		d.sharing = map[string]struct{}{}
-	}
-
-	if _, known := d.sharing[r.More.Of.Device]; !known && q.sharers < maxSharers {
-		d.sharing[r.More.Of.Device] = struct{}{}
-		q.sharers++
-	}
-}
-
-// follow has d, which is attempting, go on as v says.
-func (d *delivery) follow(v verdict) {
-	q := d.q
-	if v.outcome != "" {
-		d.settle(v.covers, v.outcome)
-		return
-	}
-
-	if v.state == pausing && d.dead != nil {
-		v.state, v.why = givenUp, WaitDeadLetter
-	}
-
-	if v.err != nil {
-		q.to.dispatcher.Warn(q.box.account.Logger, v.why.text(q.to.to.Name, 0, ""), v.err)
-	}
-
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-
-	//planted:withdrawn-tried-again if false
-	if d.notice != nil && d.notice.withdrawn {
-		d.replace(nil, throttle.Unneeded.String())
-		return
-	}
-
-	d.await(v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
-}
-
-// await puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
-// closed.
-func (d *delivery) await(s state, why Wait, key int64) {
-	r := d.q.to
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	//planted:closed-queue-grows if false
-	if d.q.closed {
-		d.end(OutcomeUnsettled)
-		return
-	}
-
-	d.move(s, why, key)
-	r.dispatch()
-}
-
-// move puts d into a state, and into the line of that under key, which does not matter to ready. q is not closed. The
-// caller holds to.mu.
-func (d *delivery) move(s state, why Wait, key int64) {
-	q := d.q
-	if d.index > 0 {
-		heap.Remove(&q.lines[d.state], int(d.index-1))
-	}
-
-	if d.wait != why || d.from == 0 {
-		d.from = q.to.dispatcher.now()
-	}
-
-	d.state, d.wait, d.key = s, why, key
-	switch s {
-	case attempting:
-		return
-	case ready:
-		if d.number == 0 { // the next, which is no further ahead of the last that went than deliveries wait
-			gone := q.to.gone
-			q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
-			d.number = q.last
-		}
-		d.key = d.turn()
-	}
-
-	heap.Push(&q.lines[s], d)
-}
-
-// giveUp has d, which waits, become a dead letter. The caller holds to.mu.
-func (d *delivery) giveUp(why cause, now time.Duration) {
-	d.dead = &deadLetter{cause: why}
-	d.move(givenUp, WaitDeadLetter, int64(now))
-}
-
-// toSend returns the deliveries that wait to be sent, in no order.
-func (q *queue) toSend() []*delivery {
-	return slices.Concat(q.lines[ready].all, q.lines[pausing].all, q.lines[awaitsReceiver].all)
-}
 
 // An item is an element of a heapOf.
 type item[T any] interface {

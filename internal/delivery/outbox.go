@@ -180,24 +180,19 @@ func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox
 
 // Close drops the deliveries that wait. Those of attempts under way are dropped unless they are settled: see Wait.
 func (o *Outbox) Close() {
-	var dropped []*delivery
 	for _, q := range o.queues {
 		r := q.to
 		r.mu.Lock()
-		q.closed = true
 		r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
 		for s := range states {
 			for _, d := range slices.Clone(q.lines[s].all) {
 				d.move(attempting, WaitAttempt, 0)
-				dropped = append(dropped, d)
+				d.end(OutcomeUnsettled)
 			}
 		}
+		q.closed = true
 		r.dispatch()
 		r.mu.Unlock()
-	}
-
-	for _, d := range dropped {
-		d.end(OutcomeUnsettled)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestWhatIsDueLater(t *testing.T) {
 		t.Fatalf("%d deliveries, the first about %+v", o.Len(), d.notice)
 	}
 	d.move(attempting, WaitAttempt, 0)
-	d.settle(coversAll, "sent")
+	d.follow(verdict{outcome: "sent", covers: coversAll})
 	if d = q.deliveries[key]; d == nil || d.notice != then {
 		t.Errorf("after the alert comes %+v", d)
 	}
