@@ -499,6 +499,23 @@ func (a *attempt) failed() verdict {
 	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
+// makeLetter composes the dead letter of a's delivery, unless a window covers its alert by now, and writes it.
+func (a *attempt) makeLetter() {
+	d, r := a.d, a.d.q.to
+	if d.dead.alert == nil {
+		a.claimKey()
+		a.finish()
+	} else {
+		d.follow(d.writeLetter())
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.writing--
+	d.q.writing--
+	r.dispatch()
+}
+
 // composeLetter writes the dead letter of a's delivery, which was given up while it waited, and which the gate lets through.
 func (a *attempt) composeLetter() verdict {
 	d, q := a.d, a.d.q

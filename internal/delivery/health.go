@@ -100,6 +100,20 @@ type outage struct {
 	last  error // the last failure
 }
 
+// look has the shortfall know whether a delivery waits for the receiver, and not for the store. Nothing is due for a moment
+// when one alert is given up before the next: that is no sign that the receiver is up, so the times in which something was
+// due add up until it accepts something.
+func (r *receiver) look(now time.Duration) {
+	s := &r.shortfall
+	if s.waits && s.inVain {
+		s.due += now - max(s.since, s.looked)
+	}
+
+	wants := r.first(ready) != nil || r.first(awaitsReceiver) != nil
+	s.waits = !r.store.probed() && (r.trying > 0 || wants)
+	s.looked = now
+}
+
 // outage returns what is wrong with the receiver; false if nothing is: it accepted something since it last did not. One
 // device's notices may be refused because of what they say. The caller holds r.mu.
 func (r *receiver) outage() (o outage, down bool) {

@@ -94,7 +94,7 @@ func New(c Config) *Dispatcher {
 			r.wake = 0
 			r.dispatch()
 		})
-		r.timer.Stop() // until setTimer sets it
+		r.timer.Stop() // until dispatch sets it
 		dp.receivers = append(dp.receivers, r)
 	}
 

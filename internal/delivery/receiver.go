@@ -51,10 +51,12 @@ type receiver struct {
 	clockAt time.Duration // by the dispatcher's
 }
 
-// dispatch starts every attempt that may start now and sets the timer for the next.
-// The caller holds r.mu.
+// dispatch starts every attempt that may start now, gives up what has waited too long or in too long a queue, and sets the
+// timer for the next time at which it may have something to do. The caller holds r.mu.
 func (r *receiver) dispatch() {
 	now := r.dispatcher.now()
+
+	// What has waited for a time, or for a window, is ready.
 	for _, s := range [...]state{pausing, awaitsWindow} {
 		for d := r.first(s); d != nil && d.key <= int64(now); d = r.first(s) {
 			d.move(ready, WaitTurn, 0)
@@ -65,6 +67,7 @@ func (r *receiver) dispatch() {
 	}
 
 	r.look(now)
+
 	// What has waited for too long is given up, whatever it waits for and whether or not it was ever tried. What is too old
 	// is an estimate, from the store's clock when the store last answered and our monotonic clock since: the store is asked
 	// before a dead letter is written.
@@ -81,7 +84,8 @@ func (r *receiver) dispatch() {
 		}
 	}
 
-	for _, q := range r.queues { // where too many wait, the oldest of those that matter least are given up
+	// Where too many wait, the oldest of those that matter least are given up.
+	for _, q := range r.queues {
 		for q.waiting() > r.dispatcher.MaxWaiting {
 			oldest := slices.MaxFunc(q.toSend(), func(a, b *delivery) int {
 				return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
@@ -90,62 +94,50 @@ func (r *receiver) dispatch() {
 		}
 	}
 
-	for r.startLetter(now) {
-	}
-
-	r.setTimer(now)
-}
-
-// look has the shortfall know whether a delivery waits for the receiver, and not for the store. Nothing is due for a moment
-// when one alert is given up before the next: that is no sign that the receiver is up, so the times in which something was
-// due add up until it accepts something.
-func (r *receiver) look(now time.Duration) {
-	s := &r.shortfall
-	if s.waits && s.inVain {
-		s.due += now - max(s.since, s.looked)
-	}
-
-	wants := r.first(ready) != nil || r.first(awaitsReceiver) != nil
-	s.waits = !r.store.probed() && (r.trying > 0 || wants)
-	s.looked = now
-}
-
-// startLetter starts an attempt about the next dead letter, if one is due and one more may be written.
-func (r *receiver) startLetter(now time.Duration) bool {
-	if r.writing >= r.dispatcher.config.Concurrency || r.store.probed() && (r.probing || now < r.store.next) {
-		return false
-	}
-
-	d := r.first(givenUp)
-	if d == nil || d.key > int64(now) {
-		return false
-	}
-
-	r.writing++
-	q := d.q
-	q.writing++
-	d.move(attempting, WaitAttempt, 0)
-	compose := d.dead.alert == nil
-	probe := compose && r.store.probed()
-	r.probing = r.probing || probe
-
-	q.box.work.Go(func() {
-		if compose { // and write it, unless a window suppresses the alert already
-			a := attempt{d: d, probe: probe}
-			a.claimKey()
-			a.finish()
-		} else {
-			d.follow(d.writeLetter())
+	// Dead letters have attempts of their own.
+	storeDown := r.store.probed()
+	for r.writing < r.dispatcher.config.Concurrency {
+		d := r.first(givenUp)
+		if d == nil || d.key > int64(now) || storeDown && (r.probing || now < r.store.next) {
+			break
 		}
 
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.writing--
-		q.writing--
-		r.dispatch()
-	})
+		r.writing++
+		d.q.writing++
+		d.move(attempting, WaitAttempt, 0)
+		a := attempt{d: d, probe: storeDown && d.dead.alert == nil}
+		r.probing = r.probing || a.probe
+		d.q.box.work.Go(a.makeLetter)
+	}
 
-	return true
+	// The timer may come in vain. A delivery that is due already waits for an attempt to end, which calls dispatch too.
+	r.wake = 0
+	wakeAt := func(t time.Duration) {
+		if t > now && (r.wake == 0 || t < r.wake) {
+			r.wake = t
+		}
+	}
+
+	for _, s := range [...]state{pausing, awaitsWindow, awaitsReceiver, givenUp} {
+		if d := r.first(s); d != nil {
+			wakeAt(time.Duration(d.key))
+		}
+	}
+
+	wakeAt(r.nextProbe())
+	wakeAt(r.store.next)
+	if slices.ContainsFunc(r.queues, func(q *queue) bool { return q.waiting() > 0 }) {
+		wakeAt(r.looked + lookEvery)
+		wakeAt(r.pace.Next())
+		wakeAt(r.turn.next)
+		wakeAt(r.turn.since + pace.Farthest)
+	}
+
+	if r.wake == 0 {
+		r.timer.Stop()
+	} else {
+		r.timer.Reset(r.wake - now)
+	}
 }
 
 // start starts the next message, if one may go now.
@@ -155,13 +147,28 @@ func (r *receiver) start(now time.Duration) bool {
 	}
 
 	d := r.next(now)
-	if d == nil || !r.hasTurn(d.q, now) {
+	if d == nil {
+		return false
+	}
+
+	// If replicas take turns, and it is not known that this one may go, that is asked for. A message that is full, or a probe of
+	// a receiver that is down, waits for nobody, and none waits for longer than the longest pause.
+	t, probe := &r.turn, r.probed()
+	if r.to.Turns != nil && !r.full() && !probe && now >= t.until && (!t.waits || now-t.since < pace.Farthest) {
+		if !t.waits {
+			t.waits, t.since = true, now
+		}
+
+		if !t.asking && now >= t.next {
+			t.asking = true
+			q := d.q
+			q.box.work.Go(func() { r.askTurn(q) })
+		}
 		return false
 	}
 
 	// Some deliveries go by themselves, and so does a probe.
 	m := &message{to: r, began: now}
-	probe := r.probed()
 	for d != nil {
 		d.move(attempting, WaitAttempt, 0)
 		r.gone = max(r.gone, d.number)
@@ -182,7 +189,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.trying += m.left
 	r.probing = r.probing || probe
 	r.pace.Begin(now)
-	r.turn.until, r.turn.waits, r.turn.used = 0, false, now
+	t.until, t.waits, t.used = 0, false, now
 	go m.deliver()
 
 	return true
@@ -261,39 +268,6 @@ func (r *receiver) storeTime() (int64, bool) {
 	return r.clock.Add(r.dispatcher.now() - r.clockAt).UnixMicro(), !r.clock.IsZero()
 }
 
-// setTimer sets the timer for the next time at which dispatch may have something to do, if there is one. It may call in
-// vain. A delivery that is due already waits for an attempt to end, which calls dispatch too.
-func (r *receiver) setTimer(now time.Duration) {
-	next := time.Duration(0)
-	at := func(t time.Duration) {
-		if t > now && (next == 0 || t < next) {
-			next = t
-		}
-	}
-
-	for _, s := range [...]state{pausing, awaitsWindow, awaitsReceiver, givenUp} {
-		if d := r.first(s); d != nil {
-			at(time.Duration(d.key))
-		}
-	}
-
-	at(r.nextProbe())
-	at(r.store.next)
-	if slices.ContainsFunc(r.queues, func(q *queue) bool { return q.waiting() > 0 }) {
-		at(r.looked + lookEvery)
-		at(r.pace.Next())
-		at(r.turn.next)
-		at(r.turn.since + pace.Farthest)
-	}
-
-	r.wake = next
-	if next == 0 {
-		r.timer.Stop()
-	} else {
-		r.timer.Reset(next - now)
-	}
-}
-
 // Accepted says that a receiver has just accepted something from another replica. If it is down here it is asked at
 // once: neither the pause between probes nor one that it asked for holds any more.
 func (dp *Dispatcher) Accepted(name string) {
@@ -331,28 +305,6 @@ type turn struct {
 	waits  bool          // a message waits for it
 	since  time.Duration // if so: since when
 	used   time.Duration // when our last message went; long ago if none did
-}
-
-// hasTurn reports whether the next message, whose first delivery is q's, may go as far as other replicas are
-// concerned. If that is not known it is asked for. A message that is full, or a probe of a receiver that is down, waits
-// for nobody, and none waits for longer than the longest pause.
-func (r *receiver) hasTurn(q *queue, now time.Duration) bool {
-	t := &r.turn
-	switch {
-	case r.to.Turns == nil, r.full(), r.probed(), now < t.until, t.waits && now-t.since >= pace.Farthest:
-		return true
-	case !t.waits:
-		t.waits, t.since = true, now
-	}
-
-	if t.asking || now < t.next {
-		return false
-	}
-
-	t.asking = true
-	q.box.work.Go(func() { r.askTurn(q) })
-
-	return false
 }
 
 // askTurn takes the turn for q, if it is ours.
