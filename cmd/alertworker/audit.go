@@ -111,7 +111,7 @@ func (s *session) expect(
 
 	expected := audit.Expected{}
 	candidate := &backtesting.Candidate{Name: inForce, Set: set, To: asked(s.receivers), Notice: expected.Add}
-	if candidate.Mutes, err = silences(s.config, s.records).Mutes(ctx); err != nil {
+	if candidate.Mutes, err = silences(s.config, s.stores.records).Mutes(ctx); err != nil {
 		return nil, nil, err
 	}
 
@@ -154,7 +154,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 
 	all.Letters = map[audit.Key]time.Time{}
 	for _, kind := range deadletter.Kinds {
-		for page, err := range s.deadLetters.List(ctx, kind, since) {
+		for page, err := range s.stores.deadLetters.List(ctx, kind, since) {
 			if err != nil {
 				return all, err
 			}
@@ -178,7 +178,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	hub := s.config.Hub()
 	checkpoints, _, err := eventhubs.ReadCheckpoints(
 		ctx,
-		s.records,
+		s.stores.records,
 		eventhubs.NewGroup(hub.Host, hub.Name, s.config.EventHubConsumerGroup),
 	)
 	if err != nil {
@@ -188,7 +188,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	all.Checkpoints = map[string]telemetry.Position{}
 	for partition, checkpoint := range checkpoints {
 		all.Checkpoints[partition] = checkpoint.Position
-		content, err := ledger.Look(ctx, s.records, ledgerName(s.config, partition))
+		content, err := ledger.Look(ctx, s.stores.records, ledgerName(s.config, partition))
 		if err != nil {
 			return all, err
 		}
@@ -196,7 +196,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 		all.Ledgers = append(all.Ledgers, content)
 	}
 
-	member, err := s.member(ctx, s.config, s.records, s.log)
+	member, err := s.stores.member(ctx, s.config, s.stores.records, s.log)
 	if err != nil {
 		return all, err
 	}

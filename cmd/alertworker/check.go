@@ -36,14 +36,16 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 	defer s.Close()
 	quiet := zap.NewNop()
 	passed := checkup.Run(ctx, out, s.config, s.receivers, checkup.Services{
-		Identity:    s.identity,
-		Resolve:     func() (config.Config, error) { return s.resolveHub(ctx, s.config, s.log) },
-		Source:      func(c config.Config) eventhubs.Config { return sourceConfig(c, s.stores, quiet) },
-		Records:     func(ctx context.Context) (records.Store, error) { return s.openRecords(ctx, s.config, quiet) },
-		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, s.config, quiet) },
-		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, s.config, quiet) },
+		Identity: s.stores.identity,
+		Resolve:  func() (config.Config, error) { return s.stores.resolveHub(ctx, s.config, s.log) },
+		Source:   func(c config.Config) eventhubs.Config { return sourceConfig(c, s.stores, quiet) },
+		Records:  func(ctx context.Context) (records.Store, error) { return s.stores.openRecords(ctx, s.config, quiet) },
+		Leases:   func(ctx context.Context) (lease.Store, error) { return s.stores.openLeases(ctx, s.config, quiet) },
+		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) {
+			return s.stores.openDeadLetters(ctx, s.config, quiet)
+		},
 		Member: func(ctx context.Context, c config.Config, rs records.Store) (*peers.Peer, error) {
-			return s.member(ctx, c, rs, quiet)
+			return s.stores.member(ctx, c, rs, quiet)
 		},
 	}, *send)
 	return failedIf(!passed)

@@ -47,12 +47,12 @@ func ofLetters(more ...status.By) access {
 // broken.
 func (s *session) undelivered(ctx context.Context, ids []string, since time.Time) iter.Seq2[[]deadletter.Letter, error] {
 	if len(ids) == 0 {
-		return s.deadLetters.List(ctx, deadletter.Undelivered, since)
+		return s.stores.deadLetters.List(ctx, deadletter.Undelivered, since)
 	}
 
 	var named []deadletter.Letter
 	for _, id := range ids {
-		l, err := s.deadLetters.Get(ctx, deadletter.Undelivered, id)
+		l, err := s.stores.deadLetters.Get(ctx, deadletter.Undelivered, id)
 		if err != nil {
 			l = deadletter.Letter{ID: id, Broken: fmt.Errorf("not among those undelivered: %w", err)}
 		}
@@ -84,7 +84,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	return ofLetters().use(ctx, func(s *session) error {
 		n := 0
 		for _, kind := range kinds {
-			for page, err := range s.deadLetters.List(ctx, kind, since()) {
+			for page, err := range s.stores.deadLetters.List(ctx, kind, since()) {
 				if err != nil {
 					return err
 				}
@@ -118,9 +118,9 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 
 	return ofLetters(status.ByStore, status.ByCheckpoints).use(ctx, func(s *session) error {
 		r := &deadletters.Replay{
-			Store:     s.deadLetters,
+			Store:     s.stores.deadLetters,
 			Receivers: s.receivers,
-			Leases:    s.leases,
+			Leases:    s.stores.leases,
 			Config:    s.config,
 			Rules:     s.config.Rules().Rules,
 			To:        *to,
@@ -130,7 +130,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		}
 
 		if s.config.CheckpointStore != config.StoreMemory {
-			r.Incidents = incidents(s.config, s.records)
+			r.Incidents = incidents(s.config, s.stores.records)
 		}
 		if s.config.ThrottleStore == config.StoreMemory {
 			fmt.Fprintln(
@@ -175,7 +175,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 			for _, l := range page {
 				err := l.Broken
 				if l.Kind != "" { // it was found, and may be broken
-					err = s.deadLetters.Discard(ctx, l, who())
+					err = s.stores.deadLetters.Discard(ctx, l, who())
 				}
 
 				what := "discarded"

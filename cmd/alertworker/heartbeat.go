@@ -74,7 +74,7 @@ func (r *replica) followOthers(ctx context.Context) {
 		others := status.Statements(reports)
 		if err == nil { // else they tell later
 			var alike time.Time
-			if r.monitor.Compare(r.self(), others, len(reports)) {
+			if r.ops.monitor.Compare(r.self(), others, len(reports)) {
 				alike = asked
 			}
 			r.alike.Store(alike)
@@ -90,7 +90,7 @@ func (r *replica) followOthers(ctx context.Context) {
 func (r *replica) self() status.Statement {
 	return status.Statement{
 		Replica: r.worker.Config.Rulebook.Replica,
-		Status:  r.monitor.Report(),
+		Status:  r.ops.monitor.Report(),
 		Late:    r.lag.Late(),
 		Rules:   r.facts,
 	}

@@ -107,7 +107,7 @@ func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options
 
 // newAdmin returns the page of a replica, with its HTTP trigger.
 func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *admin.Admin {
-	o := adminOptions(c, r.operations, log)
+	o := adminOptions(c, r.ops, log)
 	o.Worker = r.worker
 	o.Partitions = func(ctx context.Context) ([]telemetry.PartitionStatus, error) {
 		return r.source.Ownerships(ctx, true)

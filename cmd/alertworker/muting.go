@@ -63,7 +63,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 			return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 		}
 
-		s, err = silences(opened.config, opened.records).Add(ctx, s, lasts)
+		s, err = silences(opened.config, opened.stores.records).Add(ctx, s, lasts)
 		if err == nil {
 			fmt.Fprintf(out, "silenced %s: %v; to end it before: alertworker silences end %s\n", s.Text(zone), s, s.ID)
 		}
@@ -84,7 +84,7 @@ func endSilence(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	return ofSilences.use(ctx, func(opened *session) error {
-		s, err := silences(opened.config, opened.records).End(ctx, ids[0], who())
+		s, err := silences(opened.config, opened.stores.records).End(ctx, ids[0], who())
 		if err == nil {
 			fmt.Fprintf(out, "ended: %v\n", s)
 		}
@@ -101,7 +101,7 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	return ofSilences.use(ctx, func(opened *session) error {
-		store := silences(opened.config, opened.records)
+		store := silences(opened.config, opened.stores.records)
 		list := store.List
 		if *ended {
 			list = store.Recent

@@ -89,7 +89,7 @@ func (r *replica) deliverTo(set rules.Set, c config.Config, shared records.Store
 		})
 
 		observed := notify.Observe(
-			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name),
+			to.Notifier, r.ops.recorder.Receiver(to.Name), r.ops.metrics.Receiver(to.Name),
 		)
 		all = append(all, partition.Receiver{
 			To: delivery.Receiver{

@@ -37,7 +37,7 @@ import (
 
 // A replica is one worker with everything that it needs.
 type replica struct {
-	*operations
+	ops       *operations
 	source    *eventhubs.Source
 	worker    *worker.Worker
 	receivers []receivers.Receiver
@@ -69,7 +69,7 @@ func newReplica(
 	ctx context.Context, c config.Config, s stores, o *operations, log *zap.Logger,
 ) (*replica, error) {
 	set := c.Rules()
-	r := &replica{operations: o, facts: set.Facts()}
+	r := &replica{ops: o, facts: set.Facts()}
 	store := string(c.ThrottleStore)
 	s.records = watched(s.records, &o.monitor.Checkpoints)
 	r.leases = observe.Store(s.leases, o.metrics.Store(store), o.monitor.Store.Store)
@@ -98,22 +98,22 @@ func newReplica(
 	r.worker = worker.New(deciding)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
 	r.source.RecordEnds(r.lag.Record)
-	r.metrics.Standby(func() bool { return r.waiting() != "" })
-	r.monitor.Watch(status.Replica{
+	r.ops.metrics.Standby(func() bool { return r.waiting() != "" })
+	r.ops.monitor.Watch(status.Replica{
 		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
 	})
 
 	if r.duties = r.newDuties(c, s, log); r.duties != nil {
-		r.metrics.Duties(r.duties.Leading, r.duties.Failures)
+		r.ops.metrics.Duties(r.duties.Leading, r.duties.Failures)
 	}
 	if c.HeartbeatURL.IsSet() {
 		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
 			return nil, err
 		}
 	}
-	if r.http != nil {
+	if r.ops.http != nil {
 		r.admin = r.newAdmin(c, s, log)
-		r.http.handler.Store(r.admin)
+		r.ops.http.handler.Store(r.admin)
 	}
 
 	return r, nil
@@ -131,10 +131,10 @@ func (r *replica) workerConfig(c config.Config, s stores, log *zap.Logger) (work
 		return worker.Config{}, fmt.Errorf("TIME_PROPERTY %w", err)
 	}
 
-	letters := r.recorder.DeadLetters(deadLetterLog{log}, func(notify.DeadLetter) string { return "" })
+	letters := r.ops.recorder.DeadLetters(deadLetterLog{log}, func(notify.DeadLetter) string { return "" })
 	//planted:dead-letters-logged if false
 	if s.deadLetters != nil {
-		letters = r.recorder.DeadLetters(s.deadLetters, deadletter.ID)
+		letters = r.ops.recorder.DeadLetters(s.deadLetters, deadletter.ID)
 	}
 
 	return worker.Config{
@@ -235,7 +235,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	if r.admin != nil {
 		end.background(lasting, "status page", closeLimit, running(r.admin.Run))
 	}
-	end.add("operations", closeTimeout+closeLimit, r.operations.close)
+	end.add("operations", closeTimeout+closeLimit, r.ops.close)
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
 			r.worker.Config.Partitions.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
@@ -263,7 +263,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 		end.background(receiving, "HTTP trigger", handOver, running(r.closeTrigger))
 	}
 	end.add("receiving", closeLimit, stopReceiving)
-	end.add("readiness", closeLimit, r.monitor.Drain)
+	end.add("readiness", closeLimit, r.ops.monitor.Drain)
 	<-ctx.Done()
 	return nil
 }
@@ -284,7 +284,7 @@ func (r *replica) join(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		r.monitor.Checkpoints.Called(status.Read, fmt.Errorf("compare settings with other replicas: %w", err))
+		r.ops.monitor.Checkpoints.Called(status.Read, fmt.Errorf("compare settings with other replicas: %w", err))
 		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
 	}
 }

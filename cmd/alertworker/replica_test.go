@@ -82,7 +82,7 @@ func TestHandOverOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	order.ready = func() int {
-		resp, err := http.Get("http://" + r.http.listener.Addr().String() + "/readyz")
+		resp, err := http.Get("http://" + r.ops.http.listener.Addr().String() + "/readyz")
 		if err != nil {
 			return 0
 		}

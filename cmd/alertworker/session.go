@@ -17,7 +17,7 @@ import (
 // A session is what commands have that look at what workers share, or change it. They have the configuration of a
 // worker.
 type session struct {
-	stores
+	stores    stores
 	config    config.Config
 	receivers []receivers.Receiver
 	log       *zap.Logger
@@ -35,7 +35,7 @@ func openSession() (*session, error) {
 		return nil, err
 	}
 
-	if s.receivers, err = openReceivers(c, s.identity, nil, log); err != nil {
+	if s.receivers, err = openReceivers(c, s.stores.identity, nil, log); err != nil {
 		s.stores.Close()
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (a access) use(ctx context.Context, do func(*session) error) error {
 		return &usageError{errors.New(a.lacks)}
 	}
 	if a.readOnly {
-		azure.ReadOnly(s.http)
+		azure.ReadOnly(s.stores.http)
 	}
 	if err := s.connect(ctx, a.parts...); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (s *session) Close() {
 
 // connect finds the hub and opens all stores, or some of that.
 func (s *session) connect(ctx context.Context, only ...status.By) (err error) {
-	s.config, s.stores, err = s.open(ctx, s.config, zap.NewNop(), false, only...)
+	s.config, s.stores, err = s.stores.open(ctx, s.config, zap.NewNop(), false, only...)
 	return err
 }
 
@@ -92,7 +92,7 @@ func isShared(c config.Config) bool {
 func (s *session) eachGate(do func(receiver int, rule *rules.Rule, level *rules.Level, gate throttle.Config)) {
 	for i, to := range s.receivers {
 		eachGate(s.config.Rules(), func(rule *rules.Rule, level *rules.Level) {
-			do(i, rule, level, gateConfig(s.config, s.leases, to.ID, rule, level))
+			do(i, rule, level, gateConfig(s.config, s.stores.leases, to.ID, rule, level))
 		})
 	}
 }

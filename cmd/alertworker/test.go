@@ -82,7 +82,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 
 	default:
 		t.Send = func(ctx context.Context, body []byte) (string, error) {
-			c, err := s.findHub(ctx, s.config, zap.NewNop())
+			c, err := s.stores.findHub(ctx, s.config, zap.NewNop())
 			if err == nil {
 				err = eventhubs.Send(ctx, sourceConfig(c, s.stores, zap.NewNop()), *device, body)
 			}
@@ -124,7 +124,7 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 		default:
 			gates = append(
 				gates,
-				checkup.Gate{Name: r.Name, Gate: throttle.New(gateConfig(s.config, s.leases, r.ID, t.Rule.Alone(), level))},
+				checkup.Gate{Name: r.Name, Gate: throttle.New(gateConfig(s.config, s.stores.leases, r.ID, t.Rule.Alone(), level))},
 			)
 		}
 	}

@@ -93,7 +93,7 @@ type Options struct {
 // An Admin is an http.Handler. It must not be behind an http.ServeMux, which
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
-	Options
+	options    Options
 	starting   bool // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
@@ -108,7 +108,7 @@ type Admin struct {
 // has.
 func New(o Options) *Admin {
 	a := &Admin{
-		Options:    o,
+		options:    o,
 		starting:   o.Worker == nil,
 		minutes:    map[int64]totals{}, // what was counted before is part of this one
 		partitions: newShared(o.Partitions),
@@ -116,7 +116,7 @@ func New(o Options) *Admin {
 		incidents:  newShared(askIncidents(o.Incidents)),
 	}
 	if a.starting {
-		a.Worker = worker.New(worker.Config{Partitions: partition.Config{Log: o.Log}}) // one that reads nothing
+		a.options.Worker = worker.New(worker.Config{Partitions: partition.Config{Log: o.Log}}) // one that reads nothing
 	}
 
 	a.sample()
@@ -129,7 +129,7 @@ func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.incidents.run} {
-		asking.Go(func() { run(ctx, a.Log) })
+		asking.Go(func() { run(ctx, a.options.Log) })
 	}
 
 	for backoff.Sleep(ctx, sampleEvery) {
@@ -177,7 +177,7 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 	case !isRead(r):
 		httpapi.NotAllowed(w, "GET, HEAD")
 
-	case !isForMachines && !httpapi.OwnHost(r.Host, a.Hosts):
+	case !isForMachines && !httpapi.OwnHost(r.Host, a.options.Hosts):
 		fail(w, http.StatusMisdirectedRequest,
 			"this is not served for the host name of the request, which may be that of another site: name it in PUBLIC_URL "+
 				"or HTTP_HOSTS, or use an address")
@@ -190,7 +190,7 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		httpapi.Text(w, http.StatusOK, "alive\n")
 
 	case path == "/readyz":
-		report := a.Self().Status
+		report := a.options.Self().Status
 		code := http.StatusOK
 		if !report.Ready {
 			code = http.StatusServiceUnavailable
@@ -201,10 +201,10 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		httpapi.Write(w, http.StatusOK, struct {
 			Replica string `json:"replica"`
 			status.Report
-		}{a.Replica, a.Self().Status})
+		}{a.options.Replica, a.options.Self().Status})
 
 	default:
-		a.Metrics.ServeHTTP(w, r)
+		a.options.Metrics.ServeHTTP(w, r)
 	}
 }
 
@@ -217,4 +217,4 @@ func fail(w http.ResponseWriter, status int, detail string) {
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // now is the time in the zone of those who read it.
-func (a *Admin) now() time.Time { return time.Now().In(cmp.Or(a.Zone, time.UTC)) }
+func (a *Admin) now() time.Time { return time.Now().In(cmp.Or(a.options.Zone, time.UTC)) }

@@ -39,19 +39,19 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	of := sensor.ID{Device: sensor.Device(device), Name: sensor.Name(r.URL.Query().Get("sensor"))}
 
 	switch {
-	case ok && action == "telemetry" && a.Ingest != nil:
-		a.Ingest.ServeHTTP(w, r)
+	case ok && action == "telemetry" && a.options.Ingest != nil:
+		a.options.Ingest.ServeHTTP(w, r)
 
 	case ok && action == "telemetry":
 		fail(w, http.StatusNotFound, "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on")
 
-	case a.Token == "":
+	case a.options.Token == "":
 		fail(w, http.StatusNotFound, "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on")
 
 	case !ok, action != "":
 		fail(w, http.StatusNotFound, "not found: the paths are /devices/{id} and /devices/{id}/telemetry; write a / in the id as %2F")
 
-	case !httpapi.Authorized(r, a.Token):
+	case !httpapi.Authorized(r, a.options.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
 	case isRead(r): // what is known without the store, if that does not respond
@@ -62,7 +62,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 			Sensor:      of.Name,
 			Status:      status,
 			Why:         strings.Join(lines, "\n"),
-			Replica:     a.Replica,
+			Replica:     a.options.Replica,
 			DeviceState: f.state,
 			Receivers:   f.gates,
 			Silences:    f.silences,
@@ -81,7 +81,7 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, of sensor.ID) {
 	why := fmt.Errorf("not kept in the checkpoint store within %v: try again", deviceTimeout)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), deviceTimeout, why)
 	defer cancel()
-	known, err := a.Worker.Forget(ctx, of)
+	known, err := a.options.Worker.Forget(ctx, of)
 	switch {
 	case err != nil:
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
@@ -116,9 +116,9 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findin
 		asked:  of,
 		gates:  []gateState{},
 		now:    a.now(),
-		set:    &a.Rules,
-		state:  a.Worker.Device(of),
-		ended:  a.Recorder.last(func(d *pastDelivery) bool { return of.Covers(d.of()) }),
+		set:    &a.options.Rules,
+		state:  a.options.Worker.Device(of),
+		ended:  a.options.Recorder.last(func(d *pastDelivery) bool { return of.Covers(d.of()) }),
 		hub:    hub,
 		shared: map[string]string{},
 	}
@@ -141,7 +141,7 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findin
 
 	var missing [2]error
 	var asking sync.WaitGroup
-	asking.Go(func() { missing[0] = a.Shared.look(ctx, of, &f) })
+	asking.Go(func() { missing[0] = a.options.Shared.look(ctx, of, &f) })
 	asking.Go(func() { f.silences, missing[1] = a.silencesOf(ctx, of) })
 	asking.Wait()
 
@@ -152,7 +152,7 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, hub Readings) findin
 		sensors = sensors[:shownSensors]
 	}
 
-	unknown := f.windows(a.Receivers, append([]sensor.ID{of}, sensors...))
+	unknown := f.windows(a.options.Receivers, append([]sensor.ID{of}, sensors...))
 	f.inspect(ctx)
 	if err := errors.Join(missing[0], missing[1], a.incidentsOf(ctx, &f), unknown); err != nil {
 		f.missing = strings.Split(err.Error(), "\n")

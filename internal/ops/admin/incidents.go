@@ -59,7 +59,7 @@ type incidentView struct {
 
 // incidentView returns what there is to see of an incident, whose owners correct their numbers once a window.
 func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
-	rule, kind := ruleOf(&a.Rules, l.Group.Rule), "device"
+	rule, kind := ruleOf(&a.options.Rules, l.Group.Rule), "device"
 	if len(rule.Sensor) > 0 {
 		kind = "sensor"
 	}
@@ -101,7 +101,7 @@ type incidentsView struct {
 
 // incidentsView returns the open incidents for the page, or the one that its address names.
 func (a *Admin) incidentsView(r *http.Request, p *page) (v incidentsView) {
-	if a.Options.Incidents == nil {
+	if a.options.Incidents == nil {
 		return v
 	}
 
@@ -130,7 +130,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 	defer cancel()
 
 	for _, s := range f.state.Alarms {
-		rule := ruleOf(&a.Rules, s.Rule)
+		rule := ruleOf(&a.options.Rules, s.Rule)
 		if s.Group == "" || s.Phase != rules.Open || rule.Per == "" { // it had one when the alarm opened
 			continue
 		}
@@ -140,7 +140,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 		}
 
 		g := incident.Group{Rule: s.Rule, Level: s.Level, Silence: s.Silence, Per: rule.Per, Value: s.Group}
-		r, now, err := a.Options.Incidents.Read(ctx, g)
+		r, now, err := a.options.Incidents.Read(ctx, g)
 		if err != nil {
 			return fmt.Errorf("not all incidents that it is part of are known: %w", err)
 		}

@@ -80,7 +80,7 @@ func digest(s string) string {
 func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, a.page(r)); err != nil {
-		a.Log.Error("the status page could not be rendered", zap.Error(err))
+		a.options.Log.Error("the status page could not be rendered", zap.Error(err))
 		httpapi.Text(w, http.StatusInternalServerError, "the status page could not be rendered: see the log\n")
 		return
 	}
@@ -176,16 +176,16 @@ func (a *Admin) page(r *http.Request) page {
 	}
 
 	p := page{
-		Source:  a.Source,
-		Replica: a.Replica,
-		Version: a.Version,
-		Set:     &a.Rules,
+		Source:  a.options.Source,
+		Replica: a.options.Replica,
+		Version: a.options.Version,
+		Set:     &a.options.Rules,
 		Others:  len(all) - 1,
 		Now:     now,
-		Started: a.Started,
+		Started: a.options.Started,
 		About:   strings.TrimSuffix(device+"/"+query.Get("sensor"), "/"),
 		Figures: m.figures(now),
-		Token:   a.Token != "",
+		Token:   a.options.Token != "",
 		Plots:   m.plots(now),
 		All:     query.Has("all"),
 		More:    map[string]string{},
@@ -365,7 +365,7 @@ func (a *Admin) partitionRows(
 ) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
 	all, at, err := a.partitions.get()
 
-	if a.Options.Partitions != nil {
+	if a.options.Partitions != nil {
 		old = aged("The checkpoint store", at, now, err)
 		if old == "" {
 			known = all

@@ -27,7 +27,7 @@ func (t totals) plus(u totals) totals {
 func (a *Admin) sample() map[int64]totals {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	stats := a.Worker.Stats()
+	stats := a.options.Worker.Stats()
 	counted := totals{Readings: readings(stats), Suppressed: stats.Suppressed.Load()}
 	for i := range stats.Levels {
 		counted.Alerts += stats.Levels[i].Sent.Load()

@@ -49,7 +49,7 @@ type Readings struct {
 // Readings reads those of a device in h, which is of the last so long.
 func (a *Admin) Readings(ctx context.Context, device string, last time.Duration, h History) (Readings, error) {
 	r := Readings{last: last, shared: map[string]string{}}
-	reader, err := a.Rules.Reader()
+	reader, err := a.options.Rules.Reader()
 	if err != nil {
 		return r, err
 	}
@@ -90,7 +90,7 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, partition string, e *tele
 		}
 
 		for _, i := range v.Mutes {
-			muted = cmp.Or(muted, a.Rules.Mutes[i].When())
+			muted = cmp.Or(muted, a.options.Rules.Mutes[i].When())
 		}
 	}
 

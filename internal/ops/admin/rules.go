@@ -15,8 +15,8 @@ type ruleRow struct {
 
 // ruleRows returns a row for each rule.
 func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
-	for i := range a.Rules.Rules {
-		r := &a.Rules.Rules[i]
+	for i := range a.options.Rules.Rules {
+		r := &a.options.Rules.Rules[i]
 		row := ruleRow{Name: r.Name, Facts: r.Facts()}
 		for _, n := range counts {
 			if n.Rule == r.Name {

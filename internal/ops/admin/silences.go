@@ -32,9 +32,9 @@ type Silences interface {
 
 // inForce returns the silences that this replica knows to be in force, with the mute times of the rules.
 func (a *Admin) inForce(now time.Time) []muting.Mute {
-	all := muting.Planned(&a.Rules, now)
-	if a.Silences != nil {
-		all = append(all, a.Silences.Silences()...)
+	all := muting.Planned(&a.options.Rules, now)
+	if a.options.Silences != nil {
+		all = append(all, a.options.Silences.Silences()...)
 	}
 
 	return slices.DeleteFunc(all, func(s muting.Mute) bool { return !now.Before(s.Until) })
@@ -42,13 +42,13 @@ func (a *Admin) inForce(now time.Time) []muting.Mute {
 
 // listSilences returns the silences that all replicas know to be in force, with the mute times of the rules.
 func (a *Admin) listSilences(ctx context.Context) ([]muting.Mute, error) {
-	all, err := a.Silences.List(ctx)
-	return append(muting.Planned(&a.Rules, time.Now()), all...), err
+	all, err := a.options.Silences.List(ctx)
+	return append(muting.Planned(&a.options.Rules, time.Now()), all...), err
 }
 
 // silencesOf returns the silences in force that may be about a sensor, or about a device with all of its sensors.
 func (a *Admin) silencesOf(ctx context.Context, of sensor.ID) ([]muting.Mute, error) {
-	if a.Silences == nil {
+	if a.options.Silences == nil {
 		return nil, nil
 	}
 
@@ -70,10 +70,10 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 
 	switch {
-	case a.Token == "":
+	case a.options.Token == "":
 		fail(w, http.StatusNotFound, "silences are off here: set HTTP_ADMIN_TOKEN to turn them on")
 
-	case !httpapi.Authorized(r, a.Token):
+	case !httpapi.Authorized(r, a.options.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
 	case one && r.Method == http.MethodDelete:
@@ -83,8 +83,8 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 
-		s, err := a.Silences.End(ctx, id, who)
-		_ = a.Silences.Refresh(ctx) // else the next round does it
+		s, err := a.options.Silences.End(ctx, id, who)
+		_ = a.options.Silences.Refresh(ctx) // else the next round does it
 		answerSilences(w, http.StatusOK, s, err)
 
 	case one:
@@ -114,14 +114,14 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 		return
 	}
 
-	s, lasts, err := body.Mute(a.Rules, a.now().Location())
+	s, lasts, err := body.Mute(a.options.Rules, a.now().Location())
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
 
-	s, err = a.Silences.Add(ctx, s, lasts)
-	_ = a.Silences.Refresh(ctx) // else the next round does it
+	s, err = a.options.Silences.Add(ctx, s, lasts)
+	_ = a.options.Silences.Refresh(ctx) // else the next round does it
 	answerSilences(w, http.StatusCreated, struct {
 		muting.Mute
 		Text string `json:"text"` // when, for people

@@ -59,11 +59,11 @@ type openAlarm struct {
 
 // snapshot returns what there is to show of this replica.
 func (a *Admin) snapshot(now time.Time) Snapshot {
-	stats := a.Worker.Stats()
+	stats := a.options.Worker.Stats()
 	s := Snapshot{
-		Statement: a.Self(),
-		Version:   a.Version,
-		Started:   a.Started,
+		Statement: a.options.Self(),
+		Version:   a.options.Version,
+		Started:   a.options.Started,
 		Minutes:   a.sample(),
 		Counts: map[string]int64{
 			countReadings:    readings(stats),
@@ -74,12 +74,12 @@ func (a *Admin) snapshot(now time.Time) Snapshot {
 			countQuieted:     stats.Quieted.Load(),
 		},
 		Undecoded: map[string]int64{},
-		Receivers: a.Worker.Receivers(),
-		Alarms:    a.Worker.AlarmCounts(),
-		Alerts:    a.Recorder.last(func(d *pastDelivery) bool { return d.Reason == "" }),
+		Receivers: a.options.Worker.Receivers(),
+		Alarms:    a.options.Worker.AlarmCounts(),
+		Alerts:    a.options.Recorder.last(func(d *pastDelivery) bool { return d.Reason == "" }),
 	}
 
-	unreadable := a.Worker.Unreadable()
+	unreadable := a.options.Worker.Unreadable()
 	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
 		s.Undecoded[reason.String()] = stats.Events[reason].Load()
 		s.Counts[countUndecoded] += stats.Events[reason].Load()
@@ -94,11 +94,11 @@ func (a *Admin) snapshot(now time.Time) Snapshot {
 		}
 	}
 
-	for _, o := range a.Worker.Alarms(maxAlarms) {
+	for _, o := range a.options.Worker.Alarms(maxAlarms) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Sensor, o.Rule, o.Level, o.Since, o.Silence})
 	}
 
-	for _, p := range a.Worker.Partitions() {
+	for _, p := range a.options.Worker.Partitions() {
 		row := readPartition{ID: p.Partition, Read: -1, Waiting: waiting(p, now)}
 		if p.ReadUntil.IsZero() && row.Waiting == "" { // there is nothing to show
 			continue

@@ -63,7 +63,7 @@ type Config struct {
 // A Scheduler runs duties, one at a time, while its replica leads. Run may be called once at a
 // time, its other methods at any time.
 type Scheduler struct {
-	Config
+	config  Config
 	elector *Elector
 
 	mu   sync.Mutex
@@ -85,7 +85,7 @@ type history struct {
 }
 
 func New(c Config) *Scheduler {
-	return &Scheduler{Config: c, elector: NewElector(c.Store, c.Key, c.Log)}
+	return &Scheduler{config: c, elector: NewElector(c.Store, c.Key, c.Log)}
 }
 
 // Run campaigns, and leads when elected, until ctx ends. It returns when the duty under way
@@ -101,8 +101,8 @@ func (r *Scheduler) Failures() map[string]int {
 	_, leading := r.Leading()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make(map[string]int, len(r.Duties))
-	for _, d := range r.Duties {
+	all := make(map[string]int, len(r.config.Duties))
+	for _, d := range r.config.Duties {
 		all[d.Name] = 0
 		if leading {
 			all[d.Name] = r.note.Duties[d.Name].Failed
@@ -138,8 +138,8 @@ func (r *Scheduler) record(duty string, h history) {
 
 // A scheduled duty.
 type scheduled struct {
-	Duty
-	at time.Time // of its next run
+	duty Duty
+	at   time.Time // of its next run
 }
 
 // lead runs duties until ctx ends, from when they are due according to the note with which t begins. A duty that it does not
@@ -151,7 +151,7 @@ func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 	var duties []*scheduled
 	r.mu.Lock()
 	r.term, r.note = t, note{map[string]history{}}
-	for _, d := range r.Duties {
+	for _, d := range r.config.Duties {
 		h := known.Duties[d.Name]
 		h.Last = min(cmp.Or(h.Last, now), now)
 		r.record(d.Name, h)
@@ -182,10 +182,10 @@ func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 func (r *Scheduler) run(ctx context.Context, d *scheduled) {
 	start := time.Now()
 	r.mu.Lock()
-	h := r.note.Duties[d.Name]
+	h := r.note.Duties[d.duty.Name]
 	r.mu.Unlock()
 	try, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("not finished within %v", runTimeout))
-	report, next, err := d.Do(try, h.Mark)
+	report, next, err := d.duty.Do(try, h.Mark)
 	cancel()
 
 	h.Mark = next
@@ -193,7 +193,7 @@ func (r *Scheduler) run(ctx context.Context, d *scheduled) {
 		h.Mark = ""
 	}
 
-	log := r.Log.With(zap.String("duty", d.Name), zap.Int64("term", r.term.Token), zap.Duration("took", time.Since(start)))
+	log := r.config.Log.With(zap.String("duty", d.duty.Name), zap.Int64("term", r.term.Token), zap.Duration("took", time.Since(start)))
 	switch {
 	case err != nil && ctx.Err() != nil: // interrupted: the next leader's
 	case err != nil:
@@ -205,12 +205,12 @@ func (r *Scheduler) run(ctx context.Context, d *scheduled) {
 		d.at = time.Now().Add(goOnAfter)
 		if h.Mark == "" {
 			h.Last = start.Unix() // of several missed times one is made up for
-			d.at = start.Add(d.Every)
+			d.at = start.Add(d.duty.Every)
 		}
 		log.Info("duty completed", zap.String("report", report))
 	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.record(d.Name, h)
+	r.record(d.duty.Name, h)
 }

@@ -51,7 +51,7 @@ type Config struct {
 // threshold. The status "failed" comes with 503 and why: the reading may be sent again, with
 // the same Idempotency-Key, so that an alert that was taken after all is not taken twice.
 type Handler struct {
-	Config
+	config  Config
 	bodies  chan struct{}   // one for each body being read
 	waiting context.Context // for bodies and for other claims
 	cut     context.CancelFunc
@@ -62,7 +62,7 @@ type Handler struct {
 }
 
 func New(c Config) *Handler {
-	h := &Handler{Config: c, bodies: make(chan struct{}, maxBodies)}
+	h := &Handler{config: c, bodies: make(chan struct{}, maxBodies)}
 	h.waiting, h.cut = context.WithCancel(context.Background())
 	return h
 }
@@ -87,7 +87,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "readings go to /devices/{id}/telemetry, where a / in the id is %%2F")
 		return
 
-	case !httpapi.Authorized(r, h.Token):
+	case !httpapi.Authorized(r, h.config.Token):
 		httpapi.Unauthorized(w, "HTTP_INGEST_TOKEN")
 		return
 
@@ -130,10 +130,10 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
+	ctx, cancel := context.WithTimeout(r.Context(), h.config.Timeout)
 	defer cancel()
 	defer context.AfterFunc(h.waiting, cancel)()
-	verdict, sensors, err := h.Intake.Handle(ctx, telemetry.Event{
+	verdict, sensors, err := h.config.Intake.Handle(ctx, telemetry.Event{
 		Device:   sensor.Device(device),
 		Body:     body,
 		Enqueued: arrived,

@@ -61,7 +61,7 @@ type Config struct {
 // A failing store changes nothing: every owner keeps its partitions, and a heartbeat
 // that was missed while the store did not answer does not count.
 type Member struct {
-	Config
+	config  Config
 	changed chan struct{}
 	wanted  chan struct{} // somebody waits for a listing
 
@@ -94,7 +94,7 @@ func New(config Config) *Member {
 	}
 
 	m := &Member{
-		Config:  config,
+		config:  config,
 		changed: make(chan struct{}, 1),
 		wanted:  make(chan struct{}, 1),
 		held:    map[string]bool{},
@@ -123,14 +123,14 @@ func (m *Member) Holds(partition string, since time.Time) bool {
 		return false
 	}
 
-	return elapsed(m.alive) < m.Expiry && m.held[partition]
+	return elapsed(m.alive) < m.config.Expiry && m.held[partition]
 }
 
 // Knows reports whether a member of that name was alive at the last listing. This one is.
 func (m *Member) Knows(owner string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return owner == m.Owner || m.live[owner]
+	return owner == m.config.Owner || m.live[owner]
 }
 
 // Changed receives after a listing and after a claim.
@@ -172,7 +172,7 @@ func (m *Member) Run(ctx context.Context) {
 		waiting, cancel := context.WithTimeout(ctx, wait)
 		select {
 		case <-m.wanted: // by somebody who waits for the next listing
-			backoff.Sleep(waiting, m.Interval-elapsed(m.listed))
+			backoff.Sleep(waiting, m.config.Interval-elapsed(m.listed))
 		case <-waiting.Done():
 		}
 		cancel()
@@ -180,7 +180,7 @@ func (m *Member) Run(ctx context.Context) {
 
 	beating.Wait()
 	if err := m.giveBack(); err != nil {
-		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's "+
+		m.config.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's "+
 			"heartbeat expires", zap.Error(err))
 	}
 }
@@ -191,7 +191,7 @@ func (m *Member) beats(ctx context.Context) {
 	var sending sync.WaitGroup
 	defer sending.Wait()
 	for failures := 0; ctx.Err() == nil; {
-		next := time.Now().Add(m.Interval + rand.N(m.Interval/5))
+		next := time.Now().Add(m.config.Interval + rand.N(m.config.Interval/5))
 		beaten := make(chan error, 1)
 		sending.Go(func() { beaten <- m.beat(ctx) })
 		select {
@@ -213,17 +213,17 @@ func (m *Member) beats(ctx context.Context) {
 func (m *Member) beat(ctx context.Context) error {
 	began := time.Now()
 	var report []byte
-	verdict := m.Verdict()
+	verdict := m.config.Verdict()
 	m.mu.Lock()
 	age := began.Sub(m.reported)
 	due := age >= reportEvery || age >= reportSoonest && verdict != m.verdict
 	m.mu.Unlock()
-	if due && m.Report != nil {
-		report = m.Report()
+	if due && m.config.Report != nil {
+		report = m.config.Report()
 	}
 
 	err := m.call(ctx, func(ctx context.Context) error {
-		return Beat(ctx, m.Store, m.Scope, m.Owner, m.draining.Load(), report)
+		return Beat(ctx, m.config.Store, m.config.Scope, m.config.Owner, m.draining.Load(), report)
 	})
 
 	m.mu.Lock()
@@ -252,7 +252,7 @@ func (m *Member) beat(ctx context.Context) error {
 func (m *Member) warn(what string, err error) {
 	if time.Since(m.warned) > warnEvery {
 		m.warned = time.Now()
-		m.Logger.Warn(what, zap.Error(err))
+		m.config.Logger.Warn(what, zap.Error(err))
 	}
 }
 
@@ -262,7 +262,7 @@ func (m *Member) beating() (begun bool, err error) {
 	defer m.mu.Unlock()
 	begun = !m.alive.IsZero()
 	silent := elapsed(m.alive)
-	if begun && m.unbeaten == nil && silent > max(m.Expiry/2, 2*m.Interval)+2*m.took {
+	if begun && m.unbeaten == nil && silent > max(m.config.Expiry/2, 2*m.config.Interval)+2*m.took {
 		return true, fmt.Errorf("no heartbeat was answered for %v", silent.Round(time.Second))
 	}
 
@@ -275,10 +275,10 @@ func (m *Member) beating() (begun bool, err error) {
 func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	begun, err := m.beating()
 	if err != nil || !begun {
-		return m.Interval / 20, err
+		return m.config.Interval / 20, err
 	}
 
-	due := time.Now().Add(m.Interval + rand.N(m.Interval/5)) // the next listing, while partitions move
+	due := time.Now().Add(m.config.Interval + rand.N(m.config.Interval/5)) // the next listing, while partitions move
 	listed, began, err := m.list(ctx)
 	if err != nil {
 		return 0, err
@@ -288,7 +288,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	m.took = max(time.Since(began), m.took*3/4)
 	slack := 2 * m.took // how much later than usual what a live member writes may arrive, because the store is slow
 	m.mu.Unlock()
-	if elapsed(m.listed) > m.pause+m.Interval+slack {
+	if elapsed(m.listed) > m.pause+m.config.Interval+slack {
 		m.since = nil // this machine or process was suspended
 	}
 
@@ -300,8 +300,8 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	m.mu.Unlock()
 
 	var claims []Record
-	for _, p := range share(m.Owner, partitions, view.records, view.sharing) {
-		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: view.records[p].Version})
+	for _, p := range share(m.config.Owner, partitions, view.records, view.sharing) {
+		claims = append(claims, Record{Partition: p, Owner: m.config.Owner, Version: view.records[p].Version})
 	}
 
 	written, err := m.claim(ctx, claims)
@@ -309,7 +309,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if written < int64(len(claims)) { // another replica was first: there may be more to claim
-		return m.Interval/5 + rand.N(m.Interval/10), nil
+		return m.config.Interval/5 + rand.N(m.config.Interval/10), nil
 	}
 
 	m.forgetOne(ctx, view, listed)
@@ -324,7 +324,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	if elapsed(m.moved) < stableAfter {
 		m.pause = min(m.pause, time.Until(due))
 	}
-	m.pause = max(m.pause, m.Interval/20)
+	m.pause = max(m.pause, m.config.Interval/20)
 
 	return m.pause, nil
 }
@@ -343,9 +343,9 @@ type view struct {
 // live replicas need a moment to write them. An owner without a heartbeat is dead. A store that is slow for this member
 // is slow for the others, who get more time: slack.
 func (m *Member) interpret(listed Records, slack time.Duration) view {
-	v := view{records: map[string]Record{}, live: map[string]bool{m.Owner: true}, expires: m.Expiry}
+	v := view{records: map[string]Record{}, live: map[string]bool{m.config.Owner: true}, expires: m.config.Expiry}
 	if !m.draining.Load() {
-		v.sharing = append(v.sharing, m.Owner)
+		v.sharing = append(v.sharing, m.config.Owner)
 	}
 
 	since, now := map[string]time.Time{}, time.Now()
@@ -357,15 +357,15 @@ func (m *Member) interpret(listed Records, slack time.Duration) view {
 		}
 
 		since[beat] = first
-		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first)) + slack
+		left := max(m.config.Expiry-b.Age, m.config.Interval-now.Sub(first)) + slack
 		//planted:dead-keep-partitions if b.Owner == m.Owner
-		if b.Owner == m.Owner || left <= 0 {
+		if b.Owner == m.config.Owner || left <= 0 {
 			continue
 		}
 
 		v.expires = min(v.expires, left)
 		v.live[b.Owner] = true
-		if !b.Leaving && b.Age <= m.Expiry/2+slack { // and is not late
+		if !b.Leaving && b.Age <= m.config.Expiry/2+slack { // and is not late
 			v.sharing = append(v.sharing, b.Owner)
 		}
 	}
@@ -395,7 +395,7 @@ func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err
 			}
 
 			return m.call(ctx, func(ctx context.Context) error {
-				ok, err := Claim(ctx, m.Store, m.Scope, r)
+				ok, err := Claim(ctx, m.config.Store, m.config.Scope, r)
 				if !ok {
 					return err
 				}
@@ -403,7 +403,7 @@ func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err
 				n.Add(1)
 				m.mu.Lock()
 				defer m.mu.Unlock()
-				if r.Owner == m.Owner { // else it gives it back
+				if r.Owner == m.config.Owner { // else it gives it back
 					m.held[r.Partition] = true
 				}
 				m.Recheck()
@@ -430,7 +430,7 @@ func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 		}
 
 		err := m.call(ctx, func(ctx context.Context) error {
-			return forget(ctx, m.Store, m.Scope, b.Owner, b.Version)
+			return forget(ctx, m.config.Store, m.config.Scope, b.Owner, b.Version)
 		})
 		if err != nil {
 			m.warn("the heartbeat of a replica that is gone could not be removed", err)
@@ -455,13 +455,15 @@ func (m *Member) giveBack() error {
 		listed, _, err := m.list(ctx)
 		var given []Record
 		for _, p := range listed.Partitions {
-			if p.Owner == m.Owner {
+			if p.Owner == m.config.Owner {
 				given = append(given, Record{Partition: p.Partition, Version: p.Version})
 			}
 		}
 
 		if err == nil && len(given) == 0 {
-			return m.call(ctx, func(ctx context.Context) error { return forget(ctx, m.Store, m.Scope, m.Owner, records.Any) })
+			return m.call(ctx, func(ctx context.Context) error {
+				return forget(ctx, m.config.Store, m.config.Scope, m.config.Owner, records.Any)
+			})
 		}
 		if err == nil {
 			_, err = m.claim(ctx, given)
@@ -478,7 +480,7 @@ func (m *Member) giveBack() error {
 func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err error) {
 	began = time.Now()
 	err = m.call(ctx, func(ctx context.Context) (err error) {
-		listed, err = List(ctx, m.Store, m.Scope)
+		listed, err = List(ctx, m.config.Store, m.config.Scope)
 		return err
 	})
 	return listed, began, err
@@ -503,7 +505,7 @@ func (m *Member) publish(v view, began time.Time) {
 	defer m.mu.Unlock()
 	m.held = map[string]bool{}
 	for id, r := range v.records {
-		if r.Owner == m.Owner {
+		if r.Owner == m.config.Owner {
 			m.held[id] = true
 		}
 	}
