@@ -7,10 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/backoff"
-	"alertworker/internal/config"
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
@@ -24,15 +21,15 @@ const checkTimeout = 20 * time.Second
 const heartbeatDuty = "heartbeat"
 
 // newHeartbeat returns the calls of HEARTBEAT_URL, which the leader makes.
-func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Heartbeat, error) {
-	target, err := heartbeat.Parse(c.HeartbeatURL.Reveal())
+func (r *replica) newHeartbeat() (*heartbeat.Heartbeat, error) {
+	target, err := heartbeat.Parse(r.config.HeartbeatURL.Reveal())
 	if err != nil {
 		return nil, fmt.Errorf("HEARTBEAT_URL %w", err)
 	}
 
 	return &heartbeat.Heartbeat{
 		Target: target,
-		Log:    log,
+		Log:    r.log,
 		Leading: func() bool {
 			_, leading := r.duties.Leading()
 			return leading
@@ -43,7 +40,7 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			reports, err := r.source.Reports(ctx)
 			partitions, failed := r.source.Ownerships(ctx, false)
 			return status.WouldArrive(
-				time.Now().In(c.Zone()), r.self(), status.Statements(reports), partitions, cmp.Or(err, failed),
+				time.Now().In(r.config.Zone()), r.self(), status.Statements(reports), partitions, cmp.Or(err, failed),
 			)
 		},
 		Made: func(call heartbeat.Call) { r.duties.Record(heartbeatDuty, call.Err != "") },
@@ -89,7 +86,7 @@ func (r *replica) followOthers(ctx context.Context) {
 
 func (r *replica) self() status.Statement {
 	return status.Statement{
-		Replica: r.worker.Config.Rulebook.Replica,
+		Replica: r.config.ReplicaName,
 		Status:  r.ops.monitor.Report(),
 		Late:    r.lag.Late(),
 		Rules:   r.facts,

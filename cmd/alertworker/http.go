@@ -106,15 +106,16 @@ func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options
 }
 
 // newAdmin returns the page of a replica, with its HTTP trigger.
-func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *admin.Admin {
-	o := adminOptions(c, r.ops, log)
+func (r *replica) newAdmin() *admin.Admin {
+	c := r.config
+	o := adminOptions(c, r.ops, r.log)
 	o.Worker = r.worker
 	o.Partitions = func(ctx context.Context) ([]telemetry.PartitionStatus, error) {
 		return r.source.Ownerships(ctx, true)
 	}
 	o.Receivers = r.gates
-	o.Shared = sharedOf(c, shared, r.receivers)
-	o.Incidents = incidents(c, shared.records)
+	o.Shared = sharedOf(c, r.stores, r.receivers)
+	o.Incidents = incidents(c, r.stores.records)
 	o.Silences = r.muting
 	o.Others = r.source.Reports
 	o.Self = r.self
@@ -143,7 +144,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 // that it has.
 func (r *replica) closeTrigger(ctx context.Context) {
 	<-ctx.Done()
-	defer time.AfterFunc(r.worker.Config.Partitions.DrainTimeout, r.intake.Cut).Stop()
+	defer time.AfterFunc(r.config.DrainTimeout, r.intake.Cut).Stop()
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
 	r.trigger.Close(waiting)

@@ -20,7 +20,6 @@ import (
 	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/partition"
-	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
@@ -65,14 +64,15 @@ func closeAll(rs []receivers.Receiver) {
 	}
 }
 
-// deliverTo returns r's receivers of alerts by set. What replicas know of one another is kept in shared.
-func (r *replica) deliverTo(set rules.Set, c config.Config, shared records.Store) (all []partition.Receiver) {
+// deliverTo returns r's receivers of alerts by set.
+func (r *replica) deliverTo(set rules.Set) (all []partition.Receiver) {
+	c := r.config
 	windows := recent.NewWindows()
 	for _, to := range r.receivers {
 		var taken delivery.Turns // nil if people do not read what it gets
 		if to.Limits.People {
 			name := groupName(c) + "/turns/" + to.ID
-			taken = &turns.Turns{Store: shared, Name: name, Nearest: pace.Nearest, Farthest: pace.Farthest}
+			taken = &turns.Turns{Store: r.stores.records, Name: name, Nearest: pace.Nearest, Farthest: pace.Farthest}
 		}
 
 		type key struct {

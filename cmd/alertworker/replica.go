@@ -37,13 +37,16 @@ import (
 
 // A replica is one worker with everything that it needs.
 type replica struct {
+	config    config.Config
+	stores    stores
 	ops       *operations
+	log       *zap.Logger
 	source    *eventhubs.Source
 	worker    *worker.Worker
 	receivers []receivers.Receiver
 	gates     []admin.Receiver  // of each receiver and each level that is configured
 	duties    *leader.Scheduler // nil if there are none
-	leases    lease.Store       // observed
+	leases    lease.Store       // that of stores, observed
 	lag       *metrics.LagTracker
 	admin     *admin.Admin    // nil if HTTP is off
 	trigger   *ingest.Handler // of readings that come over HTTP; nil if HTTP or the trigger is off
@@ -68,10 +71,10 @@ func (r *replica) waiting() string {
 func newReplica(
 	ctx context.Context, c config.Config, s stores, o *operations, log *zap.Logger,
 ) (*replica, error) {
-	set := c.Rules()
-	r := &replica{ops: o, facts: set.Facts()}
 	store := string(c.ThrottleStore)
 	s.records = watched(s.records, &o.monitor.Checkpoints)
+	set := c.Rules()
+	r := &replica{config: c, stores: s, ops: o, log: log, facts: set.Facts()}
 	r.leases = observe.Store(s.leases, o.metrics.Store(store), o.monitor.Store.Store)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 
@@ -90,7 +93,7 @@ func newReplica(
 		return nil, err
 	}
 
-	deciding, err := r.workerConfig(c, s, log)
+	deciding, err := r.workerConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -103,16 +106,16 @@ func newReplica(
 		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
 	})
 
-	if r.duties = r.newDuties(c, s, log); r.duties != nil {
+	if r.duties = r.newDuties(); r.duties != nil {
 		r.ops.metrics.Duties(r.duties.Leading, r.duties.Failures)
 	}
 	if c.HeartbeatURL.IsSet() {
-		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
+		if r.heartbeat, err = r.newHeartbeat(); err != nil {
 			return nil, err
 		}
 	}
 	if r.ops.http != nil {
-		r.admin = r.newAdmin(c, s, log)
+		r.admin = r.newAdmin()
 		r.ops.http.handler.Store(r.admin)
 	}
 
@@ -120,7 +123,8 @@ func newReplica(
 }
 
 // workerConfig returns what r's worker needs to read, to decide, and to deliver.
-func (r *replica) workerConfig(c config.Config, s stores, log *zap.Logger) (worker.Config, error) {
+func (r *replica) workerConfig() (worker.Config, error) {
+	c := r.config
 	set := c.Rules()
 	decoder, err := set.Decoder()
 	if err != nil {
@@ -131,10 +135,10 @@ func (r *replica) workerConfig(c config.Config, s stores, log *zap.Logger) (work
 		return worker.Config{}, fmt.Errorf("TIME_PROPERTY %w", err)
 	}
 
-	letters := r.ops.recorder.DeadLetters(deadLetterLog{log}, func(notify.DeadLetter) string { return "" })
+	letters := r.ops.recorder.DeadLetters(deadLetterLog{r.log}, func(notify.DeadLetter) string { return "" })
 	//planted:dead-letters-logged if false
-	if s.deadLetters != nil {
-		letters = r.ops.recorder.DeadLetters(s.deadLetters, deadletter.ID)
+	if r.stores.deadLetters != nil {
+		letters = r.ops.recorder.DeadLetters(r.stores.deadLetters, deadletter.ID)
 	}
 
 	return worker.Config{
@@ -145,7 +149,7 @@ func (r *replica) workerConfig(c config.Config, s stores, log *zap.Logger) (work
 			Decoder:   decoder,
 			Clock:     clock,
 			Mutes:     r.muting.Mutes,
-			Receivers: r.deliverTo(set, c, s.records),
+			Receivers: r.deliverTo(set),
 			Alike: func(since time.Time) bool {
 				at, _ := r.alike.Load().(time.Time)
 				return at.After(since)
@@ -160,13 +164,13 @@ func (r *replica) workerConfig(c config.Config, s stores, log *zap.Logger) (work
 			CheckpointInterval: c.CheckpointInterval,
 			DrainTimeout:       c.DrainTimeout,
 			Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-				return ledger.Open(ctx, s.records, ledgerName(c, partition))
+				return ledger.Open(ctx, r.stores.records, ledgerName(c, partition))
 			},
 			Roster: func(partition string) *roster.File {
-				return &roster.File{Store: s.records, Name: rosterName(c, partition)}
+				return &roster.File{Store: r.stores.records, Name: rosterName(c, partition)}
 			},
-			Incidents: incidents(c, s.records),
-			Log:       log,
+			Incidents: incidents(c, r.stores.records),
+			Log:       r.log,
 		},
 	}, nil
 }
@@ -197,13 +201,14 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 }
 
 // newDuties returns the duties that one replica performs for its scope, nil if there are none.
-func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.Scheduler {
+func (r *replica) newDuties() *leader.Scheduler {
+	c := r.config
 	var duties []leader.Duty
-	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
+	if blobs, ok := r.stores.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
 	if slices.ContainsFunc(c.Rules().Rules, func(rule rules.Rule) bool { return rule.Grouped() }) {
-		duties = append(duties, leader.Incidents(incidents(c, s.records), r.source.Partitions, c.LeaseRetention))
+		duties = append(duties, leader.Incidents(incidents(c, r.stores.records), r.source.Partitions, c.LeaseRetention))
 	}
 	if c.HeartbeatURL.IsSet() {
 		duties = append(duties, leader.Duty{Name: heartbeatDuty})
@@ -212,7 +217,7 @@ func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.
 		return nil
 	}
 	return leader.New(leader.Config{
-		Store: r.leases, Key: leader.Key(c.Scope()), Duties: duties, Log: log,
+		Store: r.leases, Key: leader.Key(c.Scope()), Duties: duties, Log: r.log,
 	})
 }
 
@@ -226,7 +231,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	defer stop()
 	lasting := context.WithoutCancel(ctx) // each step ends what runs in it
 	receiving, stopReceiving := context.WithCancel(lasting)
-	handOver := r.worker.Config.Partitions.DrainTimeout + handOverMargin
+	handOver := r.config.DrainTimeout + handOverMargin
 
 	for _, to := range r.receivers {
 		end.add("receiver "+to.Name, closeLimit, to.Close)
@@ -238,7 +243,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	end.add("operations", closeTimeout+closeLimit, r.ops.close)
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
-			r.worker.Config.Partitions.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
+			r.log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
 		}
 		end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
 			err := r.member.Keep(ctx, r.muting.Refresh)
