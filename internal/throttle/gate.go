@@ -305,6 +305,9 @@ func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 
 		return d.claim.String(), nil
 	})
+
+	// The key is free, and there is nothing to claim it for; or it is held, which its holder may change at any time; or the
+	// store gave no answer.
 	var held *lease.HeldError
 	switch {
 	case errors.Is(err, errDeclined):
@@ -312,8 +315,30 @@ func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 			d.Retry = time.Now().Add(d.wait)
 		}
 		return nil, d.Result, nil
+
 	case errors.As(err, &held):
-		return nil, g.refused(start, r, held), nil
+		n := parseNote(held.Record.Note)
+		d = decide(n, held.Record, true, r, start)
+		quiet := n.quietUntil(held.Record)
+		if n.Phase == phaseWindow && !held.Until.IsZero() && held.Record.Now.Before(quiet) {
+			// What the record proves may end before its hold, by so much.
+			early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
+			d.Window = Window{Ends: held.Until.Add(-early), Frees: held.Frees}
+		}
+
+		if d.Outcome == Busy {
+			wait := pollHeld
+			if held.Frees.IsZero() {
+				wait = pollUnknown
+			}
+
+			d.Retry = time.Now().Add(wait + rand.N(wait/2))
+			if held.Frees.After(d.Retry) {
+				d.Retry = held.Frees
+			}
+		}
+		return nil, d.Result, nil
+
 	case err != nil:
 		return nil, Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Of(), err)
 	}
@@ -331,7 +356,7 @@ func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 	}}
 
 	// The store may have been slow, and a machine that was suspended since start may hold a claim that is long over.
-	if !lease.Ahead(l.Until.Add(-g.sendTimeout - settleTimeout/2)) {
+	if !lease.Ahead(c.Grant.SendBy.Add(-g.sendTimeout)) {
 		_, _ = g.Settle(ctx, c, NotTaken)
 		return nil, Result{Outcome: Unavailable, Now: c.Grant.Now}, fmt.Errorf(
 			"claim the window of device %q: the answer took %v, which leaves too little time to send",
@@ -349,34 +374,6 @@ func (g *Gate) acquire(ctx context.Context, of sensor.ID, next func(lease.Record
 	ctx, cancel := context.WithTimeoutCause(ctx, lease.CallLimit, late)
 	defer cancel()
 	return g.store.Acquire(ctx, g.key(of), ClaimTTL(g.sendTimeout), next)
-}
-
-// refused decides about a request whose key is held.
-func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
-	n := parseNote(held.Record.Note)
-	d := decide(n, held.Record, true, r, start)
-	quiet := n.quietUntil(held.Record)
-	if n.Phase == phaseWindow && !held.Until.IsZero() && held.Record.Now.Before(quiet) {
-		// What the record proves may end before its hold, by so much.
-		early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
-		d.Window = Window{Ends: held.Until.Add(-early), Frees: held.Frees}
-	}
-
-	if d.Outcome != Busy {
-		return d.Result
-	}
-
-	wait := pollHeld
-	if held.Frees.IsZero() {
-		wait = pollUnknown
-	}
-
-	d.Retry = time.Now().Add(wait + rand.N(wait/2))
-	if held.Frees.After(d.Retry) {
-		d.Retry = held.Frees
-	}
-
-	return d.Result
 }
 
 // Settle records what the receiver answered to what was sent under c: the window starts if it took an alert, ends if it
@@ -450,7 +447,7 @@ func (g *Gate) record(ctx context.Context, c *Claim) (l lease.Lease, err error) 
 		case left > 0:
 			l, err = g.store.Extend(once, c.lease, c.note.String(), left)
 		case c.request.Incident != "": // that the receiver was told of it counts for longer
-			err = cmp.Or(g.store.Release(once, c.lease, c.note.freed(lease.Record{}).String()), lease.ErrLost)
+			err = cmp.Or(g.store.Release(once, c.lease, c.note.freed().String()), lease.ErrLost)
 		default:
 			err = lease.ErrLost
 		}

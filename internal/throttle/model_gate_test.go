@@ -170,7 +170,10 @@ func (r *modelRecord) normal(now sec, live func(token int8) bool) {
 	switch {
 	case r.phase == 2:
 		n := r.note()
-		r.write(n.freed(r.lease(now)), now, 0)
+		quiet := millis(n.quietUntil(r.lease(now)))
+		n = n.freed()
+		n.Quiet = quiet
+		r.write(n, now, 0)
 	case r.phase == 1 && !live(r.token):
 		n := r.note()
 		n.Phase = phaseFree

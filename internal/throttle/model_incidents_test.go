@@ -958,7 +958,7 @@ func (m *incidentModel) taken(s *incidentState, i int, o *memberOwner, f *member
 		if left := m.window - (s.now - f.taken); left > 0 {
 			c.record.write(n, s.now, left)
 		} else {
-			c.record.write(n.freed(lease.Record{}), s.now, 0)
+			c.record.write(n.freed(), s.now, 0)
 		}
 	}
 	if m.plant == "an owner asks its memory of what it told" && !f.over {
@@ -1134,7 +1134,11 @@ func (m *incidentModel) normalReceiver(s *incidentState, i int) {
 	c := &s.receivers[i]
 	r := &c.record
 	if free := !r.held(s.now); free && (r.phase == 2 || r.phase == 1 && !s.isLive(i, r.token)) {
-		r.write(m.note(r).freed(lease.Record{}), 0, 0)
+		n := m.note(r).freed()
+		if r.phase == 2 {
+			n.Quiet = 0 // windows say nothing of incidents once they are over
+		}
+		r.write(n, 0, 0)
 	}
 	if r.phase == 0 {
 		r.written = 0

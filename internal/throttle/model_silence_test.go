@@ -265,8 +265,10 @@ func (m *silenceModel) next(s *silenceState, emit func(step, *silenceState)) {
 		do("an operator ends the window", -1, 0, func(s *silenceState) {
 			s.spend(windowDeleted)
 			s.deleted = true
-			n := s.record.note().freed(s.record.lease(s.now))
-			n.Quiet = min(n.Quiet, modelMillis(s.now))
+			n := s.record.note()
+			quiet := millis(n.quietUntil(s.record.lease(s.now)))
+			n = n.freed()
+			n.Quiet = min(quiet, modelMillis(s.now))
 			s.record.write(n, s.now, 0)
 		})
 	}

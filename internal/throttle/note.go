@@ -154,6 +154,7 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 
 	var d decision
 	d.Now = record.Now
+	d.asked = asked
 
 	done := Unneeded              // the outcome if there is nothing to send
 	var isDone bool               // there is nothing to send
@@ -167,7 +168,6 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 		claim = note.claimEnd
 
 	case r.Incident != "":
-		d.asked = asked
 		//planted:told-covers-after-unknown-end if !claimed
 		if n.RecoveryID == "" && !claimed { // else the receiver may have got an end since
 			d.told, d.toldAt = n.Told, time.UnixMilli(n.ToldAt)
@@ -191,7 +191,6 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 		claim = note.claimRecovery
 
 	default:
-		d.asked = asked
 		d.Quiet = n.quietUntil(record)
 		d.through = n.Through
 		d.recovered = n.Recovered
@@ -287,9 +286,9 @@ func (n note) notified() bool {
 	return n.Notified || n.Phase == phaseWindow || n.Quiet != 0 || n.ID != ""
 }
 
-// freed returns what n, held in r, says once r's key is free. Of a claim r says nothing that counts.
-func (n note) freed(r lease.Record) note {
-	n.Quiet = millis(n.quietUntil(r))
+// freed returns what is left of n once its key is free. The end of a window is the caller's to keep, as Quiet: only its record
+// knows it.
+func (n note) freed() note {
 	if n.Phase == phaseWindow {
 		n.ID = ""
 	}
@@ -379,8 +378,9 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 // claimIncident returns the note of a claim for the alert of r's incident, after n in the record prev, less what is the
 // gate's. An end of unknown fate stays so until the alert is taken.
 func (n note) claimIncident(r Request, prev lease.Record) note {
-	c := n.freed(prev)
+	c := n.freed()
 	c.Phase = phaseClaim
+	c.Quiet = millis(n.quietUntil(prev))
 	c.OfIncident = true
 
 	switch {
@@ -400,8 +400,9 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 // alert was taken, or claimed, that the receiver got last or may have. Who does not know yet that the incident went on claims
 // the end of now, and one of unknown fate goes again, whatever was over since.
 func (n note) claimEnd(r Request, prev lease.Record) note {
-	c := n.freed(prev)
+	c := n.freed()
 	c.Phase = phaseClaim
+	c.Quiet = millis(n.quietUntil(prev))
 	c.OfIncident = true
 
 	if c.ID == r.Incident {
@@ -425,9 +426,9 @@ func (n note) claimEnd(r Request, prev lease.Record) note {
 	return c
 }
 
-// afterAlert returns the note of the window that begins once the receiver took r's alert, that of the claim n, which was made
-// at a time, at another one, by the store's clock.
-func (n note) afterAlert(r Request, at, taken time.Time) note {
+// afterAlert returns the note of the window that begins once the receiver took r's alert, sent under the claim n. claimed is
+// when that was made, and taken when the receiver took the alert, both by the store's clock.
+func (n note) afterAlert(r Request, claimed, taken time.Time) note {
 	n.Phase = phaseWindow
 	n.Again = false
 
@@ -437,15 +438,15 @@ func (n note) afterAlert(r Request, at, taken time.Time) note {
 		n.RecoveryID, n.Aside = "", ""
 	case r.Repeat > 0 && n.ID == r.ID: // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
-		n.SentAt = millis(at)
+		n.SentAt = millis(claimed)
 	}
 
 	return n
 }
 
-// afterRecovery returns what is left once the receiver took r's recovery, that of the claim n.
+// afterRecovery returns what is left once the receiver took r's recovery, sent under the claim n.
 func (n note) afterRecovery(r Request) note {
-	n = n.freed(lease.Record{})
+	n = n.freed()
 	n.RecoveryID = ""
 	n.Notified = false
 	n.Told, n.ToldAt, n.MayTold, n.MayToldAt = "", 0, "", 0
@@ -468,13 +469,14 @@ func (n note) givenBack(answer Answer) note {
 		n.Quiet = max(n.Quiet, n.Ended)
 	}
 
-	return n.freed(lease.Record{})
+	return n.freed()
 }
 
 // givenUp returns the note after n in the record prev, whose key is free, once the alert about the reading at was
 // given up.
 func (n note) givenUp(prev lease.Record, at position) note {
-	g := n.freed(prev)
+	g := n.freed()
+	g.Quiet = millis(n.quietUntil(prev))
 	// Counted from now on, and no longer than before.
 	g.Proof = max(0, g.proofEnds(prev).Sub(prev.Now).Milliseconds())
 	g.Through = later(g.Through, at)

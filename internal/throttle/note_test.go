@@ -122,12 +122,23 @@ func TestReceiverOfAnIncidentIsNotified(t *testing.T) {
 	}
 }
 
-// A key that is free has nothing of the claim or window that held it but the window's end.
+// A key that is free has nothing of the claim or window that held it but the window's end, which only its record knows.
 func TestFreedNote(t *testing.T) {
-	held := lease.Record{Written: time.UnixMilli(1000), Claimed: time.UnixMilli(1000), Hold: time.Second}
+	held := lease.Record{Written: time.UnixMilli(1000), Claimed: time.UnixMilli(1000), Now: time.UnixMilli(1000), Hold: time.Second}
 	n := note{Phase: phaseWindow, ID: "1", Again: true, Ended: 5, Aside: "2", Proof: 60_000, Told: "a"}
-	if got, want := n.freed(held), (note{Quiet: 2000, Proof: 60_000, Told: "a"}); got != want {
+	if got, want := n.freed(), (note{Proof: 60_000, Told: "a"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+
+	at := position{Log: "0", Sequence: 7}
+	for name, tt := range map[string]struct{ got, want note }{
+		"given up":             {n.givenUp(held, at), note{Quiet: 2000, Proof: 60_000, Told: "a", Through: at}},
+		"claimed for an alert": {n.claimIncident(Request{Incident: "a"}, held), note{Phase: phaseClaim, OfIncident: true, ID: "a", Quiet: 2000, Proof: 60_000, Told: "a"}},
+		"claimed for its end":  {n.claimEnd(Request{Incident: "a"}, held), note{Phase: phaseClaim, OfIncident: true, RecoveryID: "a/0/resolved", Quiet: 2000, Proof: 60_000, Told: "a"}},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s:\n%+v, want\n%+v", name, tt.got, tt.want)
+		}
 	}
 }
 
