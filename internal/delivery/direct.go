@@ -46,8 +46,8 @@ type Reply struct {
 
 // Alert brings a to its receivers, to all at the same time. It waits until each is settled or known not to be. ctx ends
 // the wait for other claims; a send that is under way then still ends by itself, within the time of a claim.
-func (x *Direct) Alert(ctx context.Context, a *Alert, details Details) (worst Reply) {
-	a.Reading.More = details.More()
+func (x *Direct) Alert(ctx context.Context, a *Alert) (worst Reply) {
+	a.Reading.More = a.More()
 	replies := make([]Reply, len(x.box.queues))
 	var sending sync.WaitGroup
 	for i, q := range x.box.queues {

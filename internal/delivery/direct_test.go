@@ -34,13 +34,14 @@ func (c *caller) alert(device, id string) (reply delivery.Reply, asked bool) {
 		Reading:   delivery.Reading{Value: 99, Limit: 30, Enqueued: now.UnixMicro()},
 		Device:    device,
 		Receivers: 1<<len(c.receivers) - 1,
+		Arrival:   &delivery.Arrival{At: now, ID: id},
 	}
 	if c.direct.Suppress(a); a.Receivers == 0 {
 		return delivery.Reply{}, false
 	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
 	defer cancel()
-	return c.direct.Alert(ctx, a, more{&delivery.More{Arrival: &delivery.Arrival{At: now, ID: id}}}), true
+	return c.direct.Alert(ctx, a), true
 }
 
 // A caller hears what came of its reading at once, and nothing is tried twice.

@@ -208,15 +208,9 @@ func (o *owner) take(readings ...*delivery.Alert) {
 		o.last = a.Reading.Sequence
 		now := *a
 		now.Key.Topic = o.replica.topic(a.Key.Topic.Message.Level, nil)
-		now.Reading.More = nil // see more
-		o.box.Alert(&now, more{a.Reading.More})
+		o.box.Alert(&now)
 	}
 }
-
-// more is delivery.Details of what a reading has already.
-type more struct{ of *delivery.More }
-
-func (m more) More() *delivery.More { return m.of }
 
 // well reads that a device is normal again, of which every receiver gets a recovery.
 func (o *owner) well(device string) *delivery.Notice {

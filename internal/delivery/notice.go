@@ -250,12 +250,30 @@ type Alert struct {
 	Sensor      string    // of the device; empty: the reading is the device's own
 	Before      Place     // of the event before the reading's
 	Receivers   uint32    // that want it, a bit for each by its index
-	Alarm       *Alarm    // that is open, and that More has; nil unless its topic has a Repeat
+	Alarm       *Alarm    // that is open; nil unless its topic has a Repeat
 	Opens       bool      // it opens an alarm
 	WindowSince time.Time // if Opens, only a window counts that began since then
 	Reminder    bool      // the device has been alerted before, in the same alarm
 	// it is short of the limit of an alarm that has a Repeat: if it joins a delivery, or its alarm is quiet, nobody counts it
 	Lingers bool
+	Shown   notify.Shown // what messages show of the reading
+	Damaged bool         // the reading is from a message that is damaged
+	Arrival *Arrival     // how the reading came; nil: from the hub
+}
+
+// More returns what there is more of a's reading, nil if there is nothing more. Few readings need it.
+func (a *Alert) More() *More {
+	m := More{Damaged: a.Damaged, Shown: a.Shown, Alarm: a.Alarm, Arrival: a.Arrival}
+	of := sensor.ID{Device: a.Device, Name: a.Sensor}
+	if a.Key.About != of || a.Key.Topic.Shared {
+		m.Of = of
+	}
+
+	if m == (More{}) {
+		return nil
+	}
+
+	return &m
 }
 
 // covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert
@@ -275,12 +293,6 @@ func (a *Alert) covered(receiver int) bool {
 	}
 
 	return g.Recent(a.Key.About)
-}
-
-// Details has what few readings need.
-type Details interface {
-	// More returns what there is more of a reading.
-	More() *More
 }
 
 // id returns the id of a notice about a reading: n, or an alert if that is nil. It is the same in every

@@ -201,7 +201,7 @@ func (o *Outbox) Wait() { o.work.Wait() }
 
 // Alert takes a reading to each of its receivers: it joins the delivery of its key if there is one; else the window
 // suppresses it if that is known to be in force. Otherwise it starts a delivery.
-func (o *Outbox) Alert(a *Alert, details Details) {
+func (o *Outbox) Alert(a *Alert) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -227,7 +227,7 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		if !detailed {
-			a.Reading.More = details.More()
+			a.Reading.More = a.More()
 			detailed = true
 		}
 

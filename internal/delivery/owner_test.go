@@ -493,14 +493,14 @@ func TestWhatAnAlertSays(t *testing.T) {
 		at := time.Now().Add(-time.Minute)
 		a := p.reading("door", words)
 		a.Reading.Value, a.Reading.Taken, a.Reading.Since = 2, at.UnixMicro(), at.Add(-time.Hour).UnixMicro()
-		a.Reading.More = &delivery.More{Shown: notify.Shown("").With("site", "berlin"), Damaged: true}
+		a.Shown, a.Damaged = notify.Shown("").With("site", "berlin"), true
 		p.take(a)
 		b := p.reading("test/door", words)
 		b.Reading.Value = 0
 		p.take(b)
 		synctest.Wait()
 		got := wantAlerts(t, r, "door", 1)[0]
-		if got.Word != "broken" || got.Unit != "°C" || !got.DeviceTime.Equal(at) || !got.Since.Equal(at.Add(-time.Hour)) || !got.Damaged || got.Shown != a.Reading.More.Shown ||
+		if got.Word != "broken" || got.Unit != "°C" || !got.DeviceTime.Equal(at) || !got.Since.Equal(at.Add(-time.Hour)) || !got.Damaged || got.Shown != a.Shown ||
 			got.Threshold != 30 || got.Partition != "0" || got.Log != "log/0" || !strings.HasSuffix(got.ID, "/door") || !got.WillResolve || got.Expires.Before(got.Sent) {
 			t.Errorf("%+v", got)
 		}
@@ -548,7 +548,7 @@ func TestIDsOfSensors(t *testing.T) {
 func (o *owner) alarm(device string, alarm *delivery.Alarm, repeat time.Duration) *delivery.Alert {
 	topic := o.replica.topic("repeating", func(topic *delivery.Topic) { topic.Repeat = repeat })
 	a := o.reading(device, topic)
-	a.Alarm, a.Reading.More = alarm, &delivery.More{Alarm: alarm}
+	a.Alarm = alarm
 	return a
 }
 

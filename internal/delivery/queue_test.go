@@ -84,7 +84,7 @@ func TestWhatIsDueLater(t *testing.T) {
 	o, topic := downOutbox(t)
 	key := Key{sensor.Of("oven"), topic}
 	alert := &Alert{Key: key, Reading: Reading{Value: 99, Sequence: 1}, Receivers: 1}
-	o.Alert(alert, plain{})
+	o.Alert(alert)
 	never, then := due(), due()
 	o.Give(key, never)
 	o.Withdraw(key, never)
@@ -130,8 +130,3 @@ func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
 		t.Errorf("%d are known", len(q.taken))
 	}
 }
-
-// plain has nothing more of a reading.
-type plain struct{}
-
-func (plain) More() *More { return nil }

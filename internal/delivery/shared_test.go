@@ -18,7 +18,6 @@ func (o *owner) hotAt(device, site string) {
 	bySite := o.replica.topic("by-site", func(topic *delivery.Topic) { topic.Shared, topic.Message.Per = true, "site" })
 	a := o.reading(device, bySite)
 	a.Key.About = sensor.Of(site)
-	a.Reading.More = &delivery.More{Of: sensor.Of(device)}
 	o.take(a)
 }
 

@@ -35,7 +35,7 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 			Device:    device,
 			Before:    Place{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)},
 			Receivers: 1,
-		}, plain{})
+		})
 	}
 	each := (heap() - before) / maxWaiting
 	if n := o.queues[0].waiting(); n != maxWaiting {

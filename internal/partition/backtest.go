@@ -254,8 +254,8 @@ type moment struct {
 }
 
 // Alert implements Outgoing: an alert goes unless the gate says that it is covered.
-func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
-	a.Reading.More = details.More()
+func (m moment) Alert(a *delivery.Alert) {
+	a.Reading.More = a.More()
 	for i := range m.test.windows {
 		if a.Receivers&(1<<i) != 0 {
 			m.send(i, sensor.ID{Device: a.Device, Name: a.Sensor}, a.Key, nil, &a.Reading)

@@ -246,7 +246,7 @@ func (v *evaluation) apply(r *rule) {
 		//planted:late-tells-held-back p.moot = p.moot && !p.is.alertNext
 		mayAlert := p.open && !above && !p.moot
 		hasCause := p.breaching || p.is.alertNext || p.repeats
-		var alert *Alert
+		var alert *delivery.Alert
 		if mayAlert && hasCause {
 			alert = v.notify(l, &p, &rd)
 		}
@@ -264,12 +264,12 @@ func (v *evaluation) apply(r *rule) {
 
 		switch {
 		case alert == nil:
-		case alert.Alert.Key.Topic.Incidents:
-			v.register.alertGroup(&alert.Alert, alert.More())
+		case alert.Key.Topic.Incidents:
+			v.register.alertGroup(alert)
 		case v.register.out == nil:
 			v.register.alerts = append(v.register.alerts, *alert)
 		default:
-			v.register.out.Alert(&alert.Alert, alert)
+			v.register.out.Alert(alert)
 		}
 
 		//planted:lower-beside-higher skip
@@ -406,7 +406,7 @@ func (v *evaluation) group(l *level) string {
 
 // notify returns the alert of l about the reading rd to every receiver that wants it, nil if there is none: while it is muted
 // nobody is told, but later, if the alarm is still open. The next alert is in the same place.
-func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *Alert {
+func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *delivery.Alert {
 	book, counters := &v.evaluator.book, v.evaluator.book.Counters
 	isReminder := v.follows(l.rule) && !p.opens && !p.is.alertNext
 	lingers := p.repeats && !p.breaching && !p.is.alertNext
@@ -439,8 +439,7 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *Alert {
 		}
 	}
 
-	alert := &v.register.alert
-	a := &alert.Alert
+	a := &v.register.alert
 	switch {
 	case shared != "":
 		a.Key = delivery.Key{About: sensor.Of(shared), Topic: l.shared}
@@ -471,8 +470,8 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *Alert {
 	}
 
 	// One field after the other, because a literal would be copied, which costs a suppressed reading time.
-	alert.shown = v.show()
-	alert.damaged = v.damaged
+	a.Shown = v.show()
+	a.Damaged = v.damaged
 	a.Reading = *rd
 	a.Device = v.event.Device
 	a.Sensor = v.about.Name
@@ -483,7 +482,7 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *Alert {
 	a.Reminder = isReminder
 	a.Lingers = lingers
 
-	return alert
+	return a
 }
 
 // muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
@@ -507,29 +506,6 @@ func (v *evaluation) show() notify.Shown {
 	return v.shown
 }
 
-// An Alert is about a reading, and has what messages show of it.
-type Alert struct {
-	Alert   delivery.Alert
-	Arrival *delivery.Arrival // of a reading that a caller waits for; else nil
-	shown   notify.Shown
-	damaged bool // see evaluation.damaged
-}
-
-// More implements delivery.Details.
-func (a *Alert) More() *delivery.More {
-	m := delivery.More{Damaged: a.damaged, Shown: a.shown, Alarm: a.Alert.Alarm, Arrival: a.Arrival}
-	of := sensor.ID{Device: a.Alert.Device, Name: a.Alert.Sensor}
-	if a.Alert.Key.About != of || a.Alert.Key.Topic.Shared { // see passage.crowded
-		m.Of = of
-	}
-
-	if m == (delivery.More{}) {
-		return nil
-	}
-
-	return &m
-}
-
 // Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.
 func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches bool) {
 	reason, reaches = m.look(e, func(*part, telemetry.Reason) bool { return true })
@@ -539,7 +515,7 @@ func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches boo
 
 // Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
 // that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
-func (m *Message) Alerts() (alerts []Alert, over bool) {
+func (m *Message) Alerts() (alerts []delivery.Alert, over bool) {
 	nobody := &register{evaluator: m.evaluator} // which follows no alarm
 	over = m.evaluate(nobody, telemetry.Position{})
 	if over {

@@ -53,7 +53,7 @@ func TestMessageWithoutAPartition(t *testing.T) {
 		var got []string
 		for i := range alerts {
 			a := &alerts[i]
-			got = append(got, fmt.Sprintf("%s %v of %s", a.Alert.Sensor, a.Alert.Reading.Value, a.Alert.Key.About))
+			got = append(got, fmt.Sprintf("%s %v of %s", a.Sensor, a.Reading.Value, a.Key.About))
 			if more := a.More(); more == nil || more.Shown == "" || more.Of != (sensor.ID{}) || more.Arrival != nil {
 				t.Errorf("%s: %+v", tt.body, more)
 			}
@@ -123,7 +123,7 @@ type flagged struct {
 	flags []string
 }
 
-func (f *flagged) Alert(a *delivery.Alert, _ delivery.Details) {
+func (f *flagged) Alert(a *delivery.Alert) {
 	f.flags = append(f.flags, fmt.Sprint(a.Reading.Sequence, " ", a.Key.Topic.Message.Level, " opens ", a.Opens, " reminder ", a.Reminder, " lingers ", a.Lingers))
 }
 

@@ -176,7 +176,7 @@ func (reg *register) lack(g *group, before delivery.Place) {
 
 // alertGroup has people told of a member of a group that has reached its limit. What opens the group finds an empty memory:
 // another owner may have sent the end of the incident that it is of.
-func (reg *register) alertGroup(a *delivery.Alert, more *delivery.More) {
+func (reg *register) alertGroup(a *delivery.Alert) {
 	g := reg.groups[a.Key]
 	receivers := a.Receivers
 	for i := range reg.evaluator.book.Receivers {
@@ -190,7 +190,7 @@ func (reg *register) alertGroup(a *delivery.Alert, more *delivery.More) {
 	}
 
 	rd := a.Reading
-	rd.More = more
+	rd.More = a.More()
 	if reg.raise(g, groupAlert{reading: rd, receivers: receivers}) {
 		reg.mark.held.Add(&g.alert.hold, a.Before, rd.Enqueued)
 	}

@@ -18,7 +18,7 @@ import (
 // A told is told of notices, and delivers none.
 type told struct{ given, withdrawn []*delivery.Notice }
 
-func (*told) Alert(*delivery.Alert, delivery.Details)       {}
+func (*told) Alert(*delivery.Alert)                         {}
 func (o *told) Give(_ delivery.Key, n *delivery.Notice)     { o.given = append(o.given, n) }
 func (o *told) Withdraw(_ delivery.Key, n *delivery.Notice) { o.withdrawn = append(o.withdrawn, n) }
 func (o *told) counts() string {

@@ -50,8 +50,8 @@ type register struct {
 	readUntil time.Time          // when the last event read was enqueued
 	committed telemetry.Position // the last checkpoint; it is written by one goroutine
 
-	alert  Alert   // that out is given, reused
-	alerts []Alert // without out: see Message.Alerts
+	alert  delivery.Alert   // that out is given, reused
+	alerts []delivery.Alert // without out: see Message.Alerts
 }
 
 // A lastOwner is where the partition's last owner was when its ledger was taken over, as that and the checkpoint say. It is
@@ -86,7 +86,7 @@ func newRegister(ev *Evaluator, id, logName string, maxChanges int) *register {
 
 // Outgoing brings notices to receivers: see delivery.Outbox.
 type Outgoing interface {
-	Alert(*delivery.Alert, delivery.Details)
+	Alert(*delivery.Alert)
 	Give(delivery.Key, *delivery.Notice)
 	Withdraw(delivery.Key, *delivery.Notice)
 }

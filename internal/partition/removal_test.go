@@ -24,7 +24,7 @@ import (
 // An unsent is told of alerts, and delivers none.
 type unsent struct{ alerts []string } // the number of the reading, its device, and its level
 
-func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) {
+func (u *unsent) Alert(a *delivery.Alert) {
 	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Reading.Sequence, a.Device, a.Key.Topic.Message.Level))
 }
 func (*unsent) Give(delivery.Key, *delivery.Notice)     {}

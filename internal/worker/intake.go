@@ -74,9 +74,9 @@ func (in *Intake) Handle(
 	var wanted uint32
 	for i := range alerts {
 		alerts[i].Arrival = &delivery.Arrival{At: e.Enqueued, ID: key}
-		in.direct.Suppress(&alerts[i].Alert)
-		wanted |= alerts[i].Alert.Receivers
-		conclude(sensors, alerts[i].Alert.Sensor, telemetry.VerdictThrottled)
+		in.direct.Suppress(&alerts[i])
+		wanted |= alerts[i].Receivers
+		conclude(sensors, alerts[i].Sensor, telemetry.VerdictThrottled)
 	}
 
 	if wanted == 0 {
@@ -107,14 +107,14 @@ func conclude(sensors map[string]telemetry.Verdict, name string, v telemetry.Ver
 // what those of each did.
 func (in *Intake) alert(
 	ctx context.Context,
-	alerts []partition.Alert,
+	alerts []delivery.Alert,
 	sensors map[string]telemetry.Verdict,
 ) (all delivery.Reply) {
 	replies := make([]delivery.Reply, len(alerts))
 	var waiting sync.WaitGroup
 	for i := range alerts {
 		waiting.Go(func() {
-			replies[i] = in.direct.Alert(ctx, &alerts[i].Alert, &alerts[i])
+			replies[i] = in.direct.Alert(ctx, &alerts[i])
 		})
 	}
 
@@ -123,7 +123,7 @@ func (in *Intake) alert(
 	for i, r := range replies {
 		all = all.And(r)
 		v, _ := verdict(r)
-		conclude(sensors, alerts[i].Alert.Sensor, v)
+		conclude(sensors, alerts[i].Sensor, v)
 	}
 
 	return all
