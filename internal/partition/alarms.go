@@ -311,7 +311,7 @@ func (h *history) keep(key alarmKey, k alarm) {
 
 // reach applies the segments that the watermark w has passed. It returns the position at which alarms are
 // exact then, and whether the ledger in the store lacks something that alarms have. A segment without
-// changes stays in place of what was applied until that is written.
+// changes stays in place of what was applied until that is written: seal comes before another change.
 func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind bool) {
 	at = h.position
 	//planted:ledger-ahead if len(h.segments) > 0 { w = h.segments[len(h.segments)-1].last }
@@ -330,7 +330,6 @@ func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind boo
 	}
 
 	if n > 0 {
-		h.sealed = h.sealed || n == len(h.segments)
 		h.segments[n-1] = &segment{before: h.segments[0].before, last: at}
 		clear(h.segments[:n-1])
 		h.segments = h.segments[n-1:]

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/incident"
 	"alertworker/internal/rules"
@@ -237,6 +238,27 @@ func TestEndAfterOneWrite(t *testing.T) {
 	g.read("freezer-1", "berlin", "20")
 	if got, want := g.to.counts(), "2 given, 0 withdrawn"; got != want || g.records.begun != 2 {
 		t.Errorf("%s, want %s; %d writes", got, want, g.records.begun)
+	}
+}
+
+// A silence is a member of a group once the ledger in the store holds it.
+func TestSilenceIsAMemberOnceTheLedgerHoldsIt(t *testing.T) {
+	set := rules.Set{Rules: []rules.Rule{{Name: "offline", Per: "gateway", Silent: time.Hour, Forget: rules.DefaultForget, Resolved: true, Levels: []rules.Level{{}}}}}
+	s := benchRules(t, set)
+	g := &grouped{register: newRegister(s.config.Evaluator, "0", "log", 20), records: memory{records: map[incident.Group]incident.Record{}}}
+	g.watch(nil, s.log)
+	g.out = &g.to
+	if !g.FellSilent(0, absence.Silence{Of: sensor.Of("meter-1"), Shared: "gw-12", Deadline: 2, Proven: 2}) {
+		t.Fatal("it is not silent")
+	}
+	g.write()
+	if len(g.groups)+len(g.records.records)+len(g.to.given) != 0 {
+		t.Errorf("before that there are the groups %v and records %v, and %s", g.groups, g.records.records, g.to.counts())
+	}
+	g.saved(g.unsaved)
+	g.write()
+	if of := g.groups[g.levels[0].groupKey("gw-12")]; of == nil || of.members != 1 || len(g.records.records) != 1 || len(g.to.given) != 1 {
+		t.Errorf("then the group is %+v, with the records %v, and %s", of, g.records.records, g.to.counts())
 	}
 }
 

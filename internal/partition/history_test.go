@@ -325,7 +325,8 @@ func TestRepeatedAlarmInALedger(t *testing.T) {
 	}
 }
 
-// What replaces changes that the ledger lacks counts no more, and with so many changes as there may be reading pauses.
+// What replaces changes that the ledger lacks counts no more, and with so many changes as there may be reading pauses. Between
+// two ticks an alarm that changes often counts once.
 func TestChangesAreCounted(t *testing.T) {
 	h := history{alarms: map[alarmKey]alarm{}, bound: 2}
 	l := &level{}
@@ -343,6 +344,13 @@ func TestChangesAreCounted(t *testing.T) {
 	h.replace(alarmKey{sensor.Of("another"), l}, open)
 	if h.full() || h.changes != 1 {
 		t.Errorf("full with %d changes of 2", h.changes)
+	}
+	h.seal()
+	for i, k := range []alarm{open, {}, open} {
+		h.change(alarmKey{sensor.Of("oven"), l}, k, exactPosition(int64(i+2)), exactPosition(int64(i+3)))
+	}
+	if h.changes != 2 {
+		t.Errorf("%d changes, want one of each alarm since the tick", h.changes)
 	}
 }
 
