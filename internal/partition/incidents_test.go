@@ -138,6 +138,9 @@ func TestDevicesWithoutAGroup(t *testing.T) {
 		if got, want := r.notified("kiln")+"; "+r.notified("oven"), "alert 1, recovery 3; alert 2"; got != want {
 			t.Errorf("notified of %s, want %s", got, want)
 		}
+		if without, long := s.stats.Unshared.Load(), s.stats.Untracked.Load(); without != 1 || long != 1 {
+			t.Errorf("%d counted without the property, and %d with too long a value", without, long)
+		}
 		for _, a := range r.all() {
 			if a.Incident != nil {
 				t.Errorf("%s is an incident", a.Device)

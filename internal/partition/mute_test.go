@@ -40,6 +40,25 @@ func TestSilencedAlerts(t *testing.T) {
 	})
 }
 
+// Who has not heard of a recovery, because the alarm opened again, hears of the next one, also if nobody is told of that alarm.
+func TestRecoveryAfterAMutedAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		var mute rules.Mutes
+		s.config.Mutes = func() rules.Mutes { return mute }
+		s.start(p)
+		pass(2 * time.Minute) // else everybody may have been alerted by the owner before
+		mute = rules.Mutes{{Device: "oven", From: time.Now().Add(15 * time.Second), Until: time.Now().Add(time.Hour)}}
+		p.feed("oven", 10*time.Second, threshold+5, threshold-10, threshold+5, threshold-10)
+		pass(5 * time.Minute)
+		s.end()
+		if got, want := r.notified("oven"), "alert 1, recovery 4"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+	})
+}
+
 // What is still open when a mute ends alerts then, whatever its readings: also a milder level whose higher one has cleared
 // meanwhile, and a device that says by itself that it is quiet.
 func TestStillOpenWhenAMuteEnds(t *testing.T) {

@@ -272,6 +272,25 @@ func TestLevels(t *testing.T) {
 	}
 }
 
+// Each receiver gets the levels that it asks for, whatever others got before.
+func TestReceiversOfTwoLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, warning, critical := newPartition("0"), &receiver{level: "warning"}, &receiver{level: "critical"}
+		s := newSetup(t, warning, critical)
+		s.config.Rules.Rules[0].Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 30}, {Name: "critical", Limit: 80, Clear: 80}}
+		s.start(p)
+		p.feed("oven", time.Second, 40)
+		p.feed("kiln", time.Second, 90)
+		p.feed("stove", time.Second, 40)
+		s.end()
+		for device, want := range map[string]string{"oven": "warning alert 1; ", "kiln": "; critical alert 2", "stove": "warning alert 3; "} {
+			if got := warning.notified(device) + "; " + critical.notified(device); got != want {
+				t.Errorf("of the %s they are notified of %q, want %q", device, got, want)
+			}
+		}
+	})
+}
+
 func TestPartitionTellsWhereItStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("7"), &receiver{answer: wait(9 * time.Second)}
