@@ -241,6 +241,41 @@ func TestEndAfterOneWrite(t *testing.T) {
 	}
 }
 
+// An end does not go out any more once a device is hot again, although the record cannot say so yet.
+func TestEndIsDroppedBeforeTheRecordSaysSo(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.settled()
+	g.read("freezer-1", "berlin", "20")
+	end := g.to.last()
+	g.records.err = errors.New("503")
+	g.read("freezer-1", "berlin", "40")
+	if got, want := g.to.counts(), "2 given, 1 withdrawn"; got != want || !end.Incident.Over || g.berlin().has(end) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// The watermark stays before the first change that a record lacks, however many come after it, and goes on once it has them.
+func TestWatermarkStaysBeforeWhatARecordLacks(t *testing.T) {
+	g := newGrouped(t)
+	g.read("kiln", "", "20")
+	g.records.err = errors.New("503")
+	for _, value := range []string{"40", "20", "40"} {
+		g.read("freezer-1", "berlin", value)
+	}
+	if at := g.mark.position(); at.Sequence != 1 {
+		t.Errorf("the watermark is %+v", at)
+	}
+	g.records.err = nil
+	g.berlin().queued = false // who tries again has it
+	g.queue(g.berlin())
+	g.write()
+	g.settled()
+	if at := g.mark.position(); at.Sequence != 4 {
+		t.Errorf("then it is %+v", at)
+	}
+}
+
 // A silence is a member of a group once the ledger in the store holds it.
 func TestSilenceIsAMemberOnceTheLedgerHoldsIt(t *testing.T) {
 	set := rules.Set{Rules: []rules.Rule{{Name: "offline", Per: "gateway", Silent: time.Hour, Forget: rules.DefaultForget, Resolved: true, Levels: []rules.Level{{}}}}}

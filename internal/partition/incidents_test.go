@@ -511,6 +511,10 @@ func TestIncidentForWhoWantsOtherMembers(t *testing.T) {
 		if got := theirs.incidents(); got != "" {
 			t.Errorf("told %s while the alert is on its way", got)
 		}
+		time.Sleep(window / 4)
+		if got := theirs.incidents(); got == "" {
+			t.Error("nobody is told once it has arrived")
+		}
 		time.Sleep(3 * window)
 		wantCheckpoint(t, p, 4)
 		s.end()
