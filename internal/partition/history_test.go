@@ -72,7 +72,7 @@ func TestHistoryIsExact(t *testing.T) {
 					}
 					truth = append(truth, now)
 				}
-				w.read(at(int64(len(truth) - 1)))
+				w.last = at(int64(len(truth) - 1))
 			},
 			"settle": func(t *rapid.T) {
 				if len(open) == 0 {

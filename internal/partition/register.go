@@ -30,7 +30,6 @@ type register struct {
 
 	batch      sync.Mutex // held while a batch is taken; taken before the locks of unheard and of register
 	message    *Message   // that is read
-	lastRead   telemetry.Position
 	unreadable unreadables
 	unheard    *absence.Watch
 
@@ -254,7 +253,8 @@ func (reg *register) storeTime() time.Time {
 // A watermark is what a partition's reader says of the position up to which everything is settled.
 type watermark struct {
 	held delivery.Holds // events that hold it, but for those of deliveries
-	// the last event that was read. Its alerts, if it has any, hold the watermark themselves, or are settled
+	// the last event that was read, or where reading begins: what is read again does not move it back. Its alerts, if it has
+	// any, hold the watermark themselves, or are settled
 	last telemetry.Position
 }
 
@@ -271,13 +271,6 @@ func placeOf(p telemetry.Position) delivery.Place {
 	}
 
 	return at
-}
-
-// read records that events up to p were read, and out has their alerts.
-func (w *watermark) read(p telemetry.Position) {
-	if !p.NotAfter(w.last) {
-		w.last = p
-	}
 }
 
 // position returns the last position up to which everything is settled, unless a delivery holds it. It never

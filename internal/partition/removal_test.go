@@ -107,7 +107,7 @@ func (r *exactReader) overtaken() string {
 // restart returns what decided is of the next owner, which begins with a ledger and reads the log on from there.
 func restart(ev *Evaluator, c ledger.Content, log []telemetry.Event) []string {
 	next := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
-	next.register.last.settled, next.register.lastRead = c.Position, c.Position
+	next.register.last.settled, next.register.mark.last = c.Position, c.Position
 	for _, a := range c.Alarms {
 		next.register.restore(a, false)
 	}
@@ -133,7 +133,7 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 			r.register.alarms.history.seal() // a tick, whose write fails
 			r.register.message.Read(&log[2])
 			r.register.message.evaluate(r.register, log[1].Position) // the critical level ends, and the warning alerts
-			r.register.mark.read(log[2].Position)
+			r.register.mark.last = log[2].Position
 			forget(r)
 
 			p, _ := r.register.alarms.history.reach(exactPosition(2)) // that alert is not settled

@@ -127,7 +127,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 	begin.Generation = resumed.Generation
 	from, ended := s.register.unheard.Begin(begin, open)
 	if from != start {
-		s.register.lastRead, s.register.last.replayed = from, start
+		s.register.last.replayed = start
 		s.partition.Rewind(from)
 	}
 	s.register.mu.Lock()

@@ -219,7 +219,7 @@ func (reg *register) take(events []telemetry.Event) {
 	counters, message := reg.evaluator.book.Counters, reg.message
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
-	at := reg.lastRead
+	at := reg.mark.last // which moves here alone
 	reg.batch.Lock()
 	defer reg.batch.Unlock()
 	reg.unheard.Lock()
@@ -241,7 +241,6 @@ func (reg *register) take(events []telemetry.Event) {
 		})
 
 		if !isNew {
-			at = e.Position
 			continue
 		}
 
@@ -259,7 +258,7 @@ func (reg *register) take(events []telemetry.Event) {
 				over++
 			}
 			//planted:late-mark skip
-			reg.mark.read(e.Position) // whatever else is decided comes after it: see changeBehind
+			reg.mark.last = e.Position // whatever else is decided comes after it: see changeBehind
 			reg.mu.Unlock()
 
 		case reason > telemetry.ReasonNotTelemetry:
@@ -267,7 +266,9 @@ func (reg *register) take(events []telemetry.Event) {
 			reg.unread(at, e, reason)
 		}
 
-		at = e.Position
+		if !e.NotAfter(at) { // else it is read again
+			at = e.Position
+		}
 	}
 
 	reg.unheard.Unlock()
@@ -276,13 +277,12 @@ func (reg *register) take(events []telemetry.Event) {
 	//planted:late-mark 	time.Sleep(time.Second)
 	//planted:late-mark 	reg.batch.Lock()
 	//planted:late-mark }
-	reg.lastRead = at
 	reg.mu.Lock()
 	if reg.readUntil.IsZero() {
 		reg.first = events[0].Sequence
 	}
 
-	reg.mark.read(at)
+	reg.mark.last = at
 	reg.readUntil = events[len(events)-1].Enqueued
 	reg.mu.Unlock()
 

@@ -71,7 +71,6 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	s.ledger = l
-	s.register.lastRead = from
 	reg.last = lastOwner{
 		until:       time.Now(),
 		untilStore:  l.TakenOver,
@@ -81,7 +80,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	}
 	reg.alarms.history.position = held
 	reg.behind = true
-	reg.mark.read(from)
+	reg.mark.last = from
 
 	switch {
 	case passed:

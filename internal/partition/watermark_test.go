@@ -26,7 +26,7 @@ func TestWatermark(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"settled": func(*rapid.T) {
 				last++
-				mark.read(at(last))
+				mark.last = at(last)
 			},
 			"admitted": func(t *rapid.T) {
 				last++
@@ -36,7 +36,7 @@ func TestWatermark(t *testing.T) {
 					mark.held.Add(e, placeOf(at(last-1)), last)
 					unsettled[last] = append(unsettled[last], e)
 				}
-				mark.read(at(last))
+				mark.last = at(last)
 			},
 			"one receiver settles": func(t *rapid.T) {
 				if len(unsettled) == 0 {
@@ -105,7 +105,7 @@ func TestWatermarkBeforeTheFirst(t *testing.T) {
 	zero := telemetry.Position{Generation: "g", Sequence: 0, Offset: "0"}
 	w.held.Add(second, placeOf(zero), 2)
 	w.held.Add(first, placeOf(telemetry.Position{}), 1)
-	w.read(zero)
+	w.last = zero
 	if got := w.position(); got != (telemetry.Position{}) {
 		t.Errorf("with the first event unsettled the watermark is %+v", got)
 	}
