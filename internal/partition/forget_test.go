@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
@@ -81,6 +84,8 @@ func TestForgottenAcrossATakeOver(t *testing.T) {
 			}
 			return do(ctx)
 		})
+		core, logs := observer.New(zap.WarnLevel)
+		s.config.Log = zap.New(core)
 		s.start(p)
 		p.talk("oven", 0)
 		for range 59 {
@@ -90,6 +95,9 @@ func TestForgottenAcrossATakeOver(t *testing.T) {
 		pass(90 * time.Second)
 		if got, want := r.notified("oven"), "alert 1, recovery 1"; got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+		if logs.FilterMessageSnippet("cannot write the roster of devices").Len() == 0 {
+			t.Errorf("the log has %v", logs.All())
 		}
 
 		next := silence(t, forgets, r)

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"alertworker/internal/notify"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 )
 
@@ -381,8 +386,14 @@ func TestDeathInAFleetThatReportsInStep(t *testing.T) {
 	}
 }
 
-// The alert about a hub that is cut off is not sent any more once events have come again, also if its receiver was down.
+// The alert about a hub that is cut off is not sent any more once events have come again, also if its receiver was down, and
+// if the events are not read yet.
 func TestOutageThatIsOverIsNotTold(t *testing.T) {
+	t.Run("read", func(t *testing.T) { outageIsOver(t, false) })
+	t.Run("unread", func(t *testing.T) { outageIsOver(t, true) })
+}
+
+func outageIsOver(t *testing.T, unread bool) {
 	const m = time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
@@ -402,6 +413,7 @@ func TestOutageThatIsOverIsNotTold(t *testing.T) {
 		if r.asked() == 0 {
 			t.Fatal("nothing was attempted")
 		}
+		p.hold(unread)
 		for range 60 {
 			for i := range 3 {
 				p.publishBody(fmt.Sprint(i), "{}")
@@ -412,6 +424,106 @@ func TestOutageThatIsOverIsNotTold(t *testing.T) {
 		s.end()
 		if got := r.notified(""); got != "" {
 			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// So it is if the rule of that alert was removed meanwhile, during a rollout, and the hub is cut off again.
+func TestFormerOutageOfARemovedRuleIsNotTold(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		all, slow := &receiver{answer: failing(errBusy)}, &receiver{only: notify.Filter{Rules: []string{"slow"}}, level: "x"}
+		s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, all, slow)
+		another := s.config.Rules.Rules[0]
+		another.Name, another.Levels = "slow", slices.Clone(another.Levels)
+		s.config.Rules.Rules = append(s.config.Rules.Rules, another)
+		s.start(p)
+		p.publishBody("oven", "{}")
+		p.publishBody("kiln", "{}")
+		pass(30 * m)
+		s.end()
+		next := silence(t, nil, all, slow)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.config.Rules.Rules = s.config.Rules.Rules[1:]
+		next.config.Alike = func(time.Time) bool { return false }
+		p = p.reopen()
+		next.start(p)
+		pass(m)
+		p.publishBody("oven", "{}")
+		p.publishBody("kiln", "{}")
+		pass(30 * m)
+		all.set(nil)
+		pass(10 * m)
+		next.end()
+		for _, a := range all.alerts("") {
+			if a.Rule != "slow" {
+				t.Errorf("notified of an outage that is over: %+v", a)
+			}
+		}
+		if got := slow.alerts(""); len(got) != 3 || !got[1].Resolved || got[2].Resolved {
+			t.Errorf("of two outages the other receiver gets %+v", got)
+		}
+	})
+}
+
+// Whoever was told that the hub is cut off is told that it is over, also if the hub's clock is so far behind that it calls
+// that earlier.
+func TestOutageThatEndsByASlowClock(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.publishBody("oven", "{}")
+		p.publishBody("kiln", "{}")
+		for len(r.alerts("")) == 0 {
+			pass(time.Second)
+		}
+		p.mu.Lock()
+		p.ahead = -m
+		p.mu.Unlock()
+		pass(10 * time.Second)
+		p.publishBody("oven", "{}")
+		pass(2 * m)
+		s.end()
+		if got := r.alerts(""); len(got) != 2 || got[0].Device != notify.Hub || !got[1].Resolved {
+			t.Errorf("notified of %+v", got)
+		}
+	})
+}
+
+// As long as nobody can read what the other partitions expect nothing is said of the hub, and the log says why.
+func TestOutageWhileRostersCannotBeRead(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		all, r := manyPartitions(2), &receiver{}
+		s := silence(t, nil, r)
+		var down atomic.Bool
+		down.Store(true)
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+			if down.Load() && op == records.OpList && name == "roster/" {
+				return errors.New("503")
+			}
+			return call(ctx)
+		})
+		core, logs := observer.New(zap.WarnLevel)
+		s.config.Log = zap.New(core)
+		s.start(all...)
+		all[0].publishBody("oven", "{}")
+		all[1].publishBody("kiln", "{}")
+		pass(30 * m)
+		if got := r.alerts(""); len(got) > 0 {
+			t.Errorf("notified of %+v", got)
+		}
+		if logs.FilterMessageSnippet("cannot read how many devices are expected in other partitions").Len() == 0 {
+			t.Errorf("nobody is told why: %v", logs.All())
+		}
+		down.Store(false)
+		pass(m)
+		s.end()
+		if got := r.alerts(""); len(got) != 1 || got[0].Device != notify.Hub || got[0].Outage.Devices != 2 {
+			t.Errorf("notified of %+v", got)
 		}
 	})
 }

@@ -77,7 +77,11 @@ func TestSilence(t *testing.T) {
 				start := time.Now()
 				p.talk("oven", tt.oven...)
 				time.Sleep(time.Until(start.Add(181 * m)))
+				open := len(s.open())
 				s.end()
+				if c := readLedger(t, s.ledgers); len(c.Alarms) != open {
+					t.Errorf("the ledger has %+v, and %d are open", c.Alarms, open)
+				}
 				if got := r.notified("oven"); !sameSet(got, tt.want) {
 					t.Errorf("notified of %s; want %s", got, tt.want)
 				}
@@ -181,17 +185,23 @@ func hasPrefixes(got, want string) bool {
 func TestSilenceAfterACrash(t *testing.T) {
 	const m = time.Minute
 	for _, tt := range []struct {
-		name  string
-		work  time.Duration // until the crash, while another device sends an event each minute
-		pause time.Duration
-		check func(t *testing.T, after time.Duration) // the alert, after the last event of the device
+		name   string
+		work   time.Duration // until the crash, while another device sends an event each minute
+		pause  time.Duration
+		refuse error                                   // what a checkpoint of the first owner gets
+		check  func(t *testing.T, after time.Duration) // the alert, after the last event of the device
 	}{
-		{"the roster is seconds old", 5 * m, m, func(t *testing.T, after time.Duration) {
+		{"the roster is seconds old", 5 * m, m, nil, func(t *testing.T, after time.Duration) {
 			if after < silent || after > silent+m {
 				t.Errorf("the alert came after %v", after)
 			}
 		}},
-		{"a long pause", 5 * m, 40 * m, func(t *testing.T, after time.Duration) {
+		{"no checkpoint", 5 * m, m, telemetry.ErrLost, func(t *testing.T, after time.Duration) {
+			if after < silent || after > silent+m {
+				t.Errorf("the alert came after %v", after)
+			}
+		}},
+		{"a long pause", 5 * m, 40 * m, nil, func(t *testing.T, after time.Duration) {
 			if after < silent || after > 5*m+40*m+silent+2*m {
 				t.Errorf("the alert came after %v", after)
 			}
@@ -200,7 +210,7 @@ func TestSilenceAfterACrash(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
-				p.generation = "a"
+				p.generation, p.refuse = "a", tt.refuse
 				s := silence(t, nil, r)
 				s.start(p)
 				p.talk("other", 0)
@@ -228,6 +238,13 @@ func TestSilenceAfterACrash(t *testing.T) {
 					t.Errorf("notified of %s", got)
 				}
 				tt.check(t, at.Sub(heard))
+				counted := int64(0)
+				for reason := range next.stats.Events {
+					counted += next.stats.Events[reason].Load()
+				}
+				if want := int64(len(q.log)) - q.resumed.Sequence; counted != want {
+					t.Errorf("%d events are counted after the checkpoint, of %d", counted, want)
+				}
 				if got := r.notified("other"); got != "" {
 					t.Errorf("notified of the other device: %s", got)
 				}

@@ -198,8 +198,8 @@ func TestHubTimesThatGoBack(t *testing.T) {
 		if got := r.notified("oven"); got != "alert 1, recovery 2" {
 			t.Errorf("notified of %s", got)
 		}
-		if c := readLedger(t, s.ledgers); len(c.Alarms) > 0 {
-			t.Errorf("the ledger has %+v", c.Alarms)
+		if c := readLedger(t, s.ledgers); len(c.Alarms) > 0 || c.Position.Sequence != cool.Sequence {
+			t.Errorf("the ledger at %d has %+v", c.Position.Sequence, c.Alarms)
 		}
 	})
 }
