@@ -233,7 +233,7 @@ func (p *partition) fail(err error) {
 	p.refuse = err
 }
 
-// A partition whose ledger cannot be read is not read, and says so.
+// A partition whose ledger cannot be read is not read, and says so until it can.
 func TestUnreadableLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
@@ -247,10 +247,19 @@ func TestUnreadableLedger(t *testing.T) {
 		if state.Ledger.Err == nil || state.Read.Sequence != 0 || len(r.alerts("")) != 0 {
 			t.Errorf("%+v, alerts %v", state, r.alerts(""))
 		}
-		s.end()
-		if p.checkpoint() != 0 {
-			t.Errorf("checkpoint %d", p.checkpoint())
+		wantCheckpoint(t, p, 0)
+		if err := s.ledgers.Delete(t.Context(), "0", records.Any); err != nil {
+			t.Fatal(err)
 		}
+		p.hold(true)
+		pass(2 * time.Minute)
+		if state := s.states()[0].Ledger; state != (partitions.LedgerState{Writes: 1}) {
+			t.Errorf("once it can be read: %+v", state)
+		}
+		p.hold(false)
+		p.feed("kiln", interval, 20)
+		s.end()
+		wantCheckpoint(t, p, 2)
 	})
 }
 

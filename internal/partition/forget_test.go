@@ -3,6 +3,7 @@ package partition_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,17 +129,19 @@ func TestForgetEndsAlarms(t *testing.T) {
 		down   bool      // the receiver, at first
 		crash  bool      // the replica, at once
 		want   string
-		left   int // alarms
+		left   int           // alarms
+		pause  time.Duration // before it is removed
 	}{
-		{"open", 0, []float64{hot}, nil, false, false, "alert 1, recovery 1", 0},
-		{"pending", time.Second / 2, []float64{hot}, nil, false, false, "", 0},
-		{"pending, and hot again", 1500 * time.Millisecond, []float64{hot}, []float64{hot}, false, false, "", 1},
-		{"open, and hot again", 0, []float64{hot}, []float64{hot}, false, false, "alert 1", 1},
-		{"while its alert waits", 0, []float64{hot}, nil, true, false, "alert 1, recovery 1", 0},
-		{"while its alert waits, and hot again", 0, []float64{hot}, []float64{hot}, true, false, "alert 1", 1},
-		{"open, and a crash", 0, []float64{hot}, nil, false, true, "alert 1, recovery 1", 0},
-		{"open, a crash, and hot again", 0, []float64{hot}, []float64{hot}, false, true, "alert 1", 1},
-		{"open, a crash, and cool then", 0, []float64{hot}, []float64{threshold - 5}, false, true, "alert 1, recovery 1", 0},
+		{"open", 0, []float64{hot}, nil, false, false, "alert 1, recovery 1", 0, 0},
+		{"pending", time.Second / 2, []float64{hot}, nil, false, false, "", 0, 0},
+		{"pending, and hot again", 1500 * time.Millisecond, []float64{hot}, []float64{hot}, false, false, "", 1, 0},
+		{"open, and hot again", 0, []float64{hot}, []float64{hot}, false, false, "alert 1", 1, 0},
+		{"while its alert waits", 0, []float64{hot}, nil, true, false, "alert 1, recovery 1", 0, 0},
+		{"while its alert waits, and hot again", 0, []float64{hot}, []float64{hot}, true, false, "alert 1", 1, 0},
+		{"open, and a crash", 0, []float64{hot}, nil, false, true, "alert 1, recovery 1", 0, 0},
+		{"open, a crash, and hot again", 0, []float64{hot}, []float64{hot}, false, true, "alert 1", 1, 0},
+		{"open, a crash, and cool then", 0, []float64{hot}, []float64{threshold - 5}, false, true, "alert 1, recovery 1", 0, 0},
+		{"open in the ledger, and a crash", 0, []float64{hot}, nil, false, true, "alert 1, recovery 1", 0, 2 * interval},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
@@ -154,6 +157,7 @@ func TestForgetEndsAlarms(t *testing.T) {
 			}
 			s.start(p)
 			p.feed("oven", time.Second, tt.before...)
+			pass(tt.pause)
 			if known, err := forget("oven"); !known || tt.down != (err != nil) {
 				t.Errorf("%s: known %v, %v", tt.name, known, err)
 			}
@@ -161,8 +165,22 @@ func TestForgetEndsAlarms(t *testing.T) {
 				t.Errorf("%s: a stranger: known %v, %v", tt.name, known, err)
 			}
 			if tt.down {
+				waits := make(chan string, 1) // somebody who is more patient
+				s.work.Go(func() {
+					known, err := s.forget(t.Context(), "oven")
+					waits <- fmt.Sprint(known, err)
+				})
+				pass(time.Second)
+				if len(waits) > 0 {
+					t.Errorf("%s: who waits is answered at once: %s", tt.name, <-waits)
+				}
 				r.set(nil)
 				pass(time.Minute)
+				if len(waits) == 0 {
+					t.Errorf("%s: who waits is not answered", tt.name)
+				} else if got := <-waits; got != "true <nil>" {
+					t.Errorf("%s: who waits is answered %s", tt.name, got)
+				}
 				if known, err := forget("oven"); known && err != nil {
 					t.Errorf("%s: asked again: known %v, %v", tt.name, known, err)
 				}

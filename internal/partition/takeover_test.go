@@ -569,6 +569,51 @@ func TestRecoveriesOfARemovedRuleHaveTheirOwnIDs(t *testing.T) {
 	})
 }
 
+// The recovery of a removed rule is behind all that the last message says: who was alerted about one of its elements gets it.
+func TestRecoveryOfARemovedRuleAboutAnElement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Name, r.Each, r.Sensor = "hot", ".", []string{"s"} }, r)
+		s.start(p)
+		p.publishBody("oven", `[{"s":"a","temperature":20},{"s":"b","temperature":91}]`)
+		pass(2 * time.Minute)
+		s.end()
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		pass(15 * time.Minute)
+		next.end()
+		if got, want := r.heard(), "b +91, b -91"; got != want {
+			t.Errorf("heard %s; want %s", got, want)
+		}
+	})
+}
+
+// A rule is removed, and the hub recreated, to whose partition nothing has come yet: the recovery is about the last event that
+// is known.
+func TestRecoveryOfARemovedRuleOfAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.generation = "old"
+		s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
+		s.start(p)
+		last := p.publish("oven", hot)
+		pass(2 * time.Minute)
+		s.end()
+		p = newPartition("0")
+		p.generation = "new"
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p)
+		pass(15 * time.Minute)
+		next.end()
+		got := r.alerts("oven")
+		if len(got) != 2 || !got[1].Resolved || got[1].Sequence != last.Sequence || !got[1].Enqueued.Equal(last.Enqueued) {
+			t.Errorf("notified of %+v", got)
+		}
+	})
+}
+
 // Once a higher level that was removed has ended, the milder one that is still open alerts about the next reading.
 func TestHigherLevelRemoved(t *testing.T) {
 	plain := func(value float64) (string, map[string]any) { return fmt.Sprintf(`{"temperature":%v}`, value), nil }
