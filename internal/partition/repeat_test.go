@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 )
@@ -144,6 +145,46 @@ func TestRepeatOfWhatWasNotTaken(t *testing.T) {
 func TestRepeatAfterAnotherHub(t *testing.T) {
 	repeatAfterAnotherHub(t, 1, "alert 1, alert 1, recovery 6")
 	repeatAfterAnotherHub(t, 0, "alert 1, alert 0, recovery 5")
+}
+
+// That alert is not sent twice, also if who sent it dies before it has written the ledger: what it has read since was reason
+// enough for a checkpoint.
+func TestRepeatAfterAnotherHubAndACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, repeating(rules.Never), r)
+		s.start(p)
+		p.feed("oven", time.Minute, 40, 40)
+		s.end()
+
+		p = newPartition("0")
+		p.generation = "2"
+		dies := with(t, repeating(rules.Never), r)
+		dies.store, dies.ledgers = s.store, s.ledgers
+		dies.start(p)
+		p.publish("oven", 40)
+		synctest.Wait()
+		for range 10_000 {
+			p.publish("kiln", 20)
+		}
+		synctest.Wait()
+		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * interval)
+		dies.end()
+		wantCheckpoint(t, p, 10_001)
+
+		next := with(t, repeating(rules.Never), r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		p.feed("oven", 2*window, 40, 40)
+		next.end()
+		if got, want := r.notified("oven"), "alert 1, alert 1"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+	})
 }
 
 // repeatAfterAnotherHub has another hub number its events from first on.

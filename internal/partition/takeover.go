@@ -238,15 +238,12 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 }
 
 // reopened returns k, an alarm of the ledger that is open, as the reading that it names has opened it. Numbers are not
-// compared with those of another log: nothing that will be read has told of it yet.
+// compared with those of another log: there it is open from the beginning, and whatever was sent of it there was about it.
 func (reg *register) reopened(k alarm) alarm {
 	//planted:takeover-forgets-opening if true
 	if k.log != reg.logName {
 		k.log = reg.logName
 		k.sequence, k.element = 0, 0
-		if reg.last.resumed.Offset != "" {
-			k.sequence = reg.last.resumed.Sequence + 1
-		}
 	}
 
 	return k.sends(k.log, k.sequence, k.element)
