@@ -613,6 +613,38 @@ func (s *slowOwner) Stat(ctx context.Context, name string) (records.Record, erro
 	return s.Store.Stat(ctx, name)
 }
 
+// A recovery that waits for the ledger is sent when that answers again.
+func TestRecoveryIsSentWhenTheLedgerAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		var down atomic.Bool
+		var answered time.Time
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			if op == records.OpStat && down.Load() {
+				return errors.New("503")
+			}
+			if op == records.OpStat && answered.IsZero() {
+				answered = time.Now()
+			}
+			return call(ctx)
+		})
+		s.start(p)
+		defer s.end()
+		p.feed("oven", 2*window, hot)
+		down.Store(true)
+		p.feed("oven", 25*time.Second, cool)
+		answered = time.Time{}
+		down.Store(false)
+		for r.notified("oven") != "alert 1, recovery 2" {
+			pass(100 * time.Millisecond)
+		}
+		if late := time.Since(answered); late > 200*time.Millisecond {
+			t.Errorf("sent %v after the answer", late)
+		}
+	})
+}
+
 // One answer to whose the partition is serves all recoveries that wait for it.
 func TestOwnerIsAskedOnceForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

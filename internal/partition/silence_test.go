@@ -576,6 +576,30 @@ func silenceEndedByAFormerOwner(t *testing.T, body, excluded string) {
 	})
 }
 
+// A hub is recreated, and numbers its events from 0: whoever is silent is heard by its first event there.
+func TestSilenceEndsWithTheFirstEventOfAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.generation, p.reached = "a", true
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		pass(silent + time.Minute)
+		s.end()
+		p = newPartition("0")
+		p.generation, p.reached, p.dropped = "b", true, -1
+		next := silence(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p)
+		p.talk("oven", 0)
+		pass(2 * time.Minute)
+		next.end()
+		if got := r.notified("oven"); got != "alert 1, recovery 0" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
 // Where the hub's clock jumps forward, that time counts as passed: who is not heard since is silent, until it is.
 func TestSilenceWhenTheHubsClockJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

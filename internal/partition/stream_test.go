@@ -213,6 +213,34 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// What waits when a partition ends is its next owner's: nothing of it is sent any more, although the replica goes on.
+func TestNothingIsSentOnceAPartitionHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		s := with(t, nil, r)
+		s.start(newPartition("1"))
+		defer s.end()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- s.run(ctx, p) }()
+		p.publish("oven", hot)
+		pass(time.Minute)
+		if r.asked() == 0 {
+			t.Fatal("nothing was attempted")
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		asked := r.asked()
+		r.set(nil)
+		pass(time.Hour)
+		if n := s.dispatcher.Receivers()[0].Waiting; n != 0 || r.asked() != asked {
+			t.Errorf("%d alerts wait, and %d attempts were made since", n, r.asked()-asked)
+		}
+	})
+}
+
 func TestNoCheckpointAfterThePartitionIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{answer: wait(time.Second)}

@@ -466,6 +466,9 @@ func TestRuleIsBack(t *testing.T) {
 		if got := r.notified("oven"); got != "alert 1" {
 			t.Errorf("notified of %s", got)
 		}
+		if c := readLedger(t, s.ledgers); len(c.Levels) != 1 || !c.Levels[0].Removed.IsZero() {
+			t.Errorf("the ledger calls the rule missing: %+v", c.Levels)
+		}
 	})
 }
 
