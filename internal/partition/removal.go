@@ -96,12 +96,7 @@ func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
 		return k
 	}
 
-	before := reg.committed
-	if before == (telemetry.Position{}) {
-		before = reg.last.resumed
-	}
-
-	h.change(key, k, before, last)
+	h.change(key, k, reg.committed, last)
 	return k
 }
 

@@ -209,7 +209,7 @@ func (reg *register) FellSilent(rule int, fell absence.Silence) bool {
 
 	receivers := reg.evaluator.wanting(l) &^ reg.hearOfHub(fell, l)
 	k.alerted = receivers | reg.alarms.byKey[key].due.receivers()
-	if l.id.per != "" && fell.Outage == nil && reg.mayJoin(l, fell.Shared) {
+	if reg.mayJoin(l, fell.Shared) { // nothing is shared without per, nor by the hub
 		k.group = fell.Shared
 	}
 
