@@ -64,14 +64,14 @@ func (w *world) judgeLetter(d keptLetter) {
 	}
 }
 
-// covers reports whether no alert may have been refused as other was, because d had been: by the same replica, of the same
-// device and matter, and within the window.
+// covers reports whether no alert may have been refused as other was, because d had been: by the same replica, which knows that
+// d was kept, of the same device and matter, and within the window.
 func (w *world) covers(d, other keptLetter) bool {
 	a, b := d.Alert, other.Alert
 	rule, _ := w.ever(subject{a.Rule, a.Level})
 	ofBoth := other.Receiver == d.Receiver && b.Rule == a.Rule && b.Level == a.Level && b.Device == a.Device &&
 		arrival{Alert: b}.matter() == arrival{Alert: a}.matter() && b.Replica == a.Replica && b.Partition == a.Partition && b.ID != a.ID
-	if !ofBoth || rule.Silence() || rule.Resolved || a.Resolved || b.Resolved || !d.refused() || !other.refused() {
+	if !ofBoth || rule.Silence() || rule.Resolved || a.Resolved || b.Resolved || !d.refused() || !other.refused() || !d.answered {
 		return false
 	}
 	known := d.refusedAt

@@ -451,14 +451,22 @@ func (o *owner) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
 
 // Keep implements delivery.DeadLetters.
 func (p *process) Keep(ctx context.Context, d notify.DeadLetter) error {
-	return p.call(ctx, callKeep, "", func(context.Context) error {
+	kept := -1
+	err := p.call(ctx, callKeep, "", func(context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if d.Alert = p.plain(d.Alert); d.Alert.Device == noise {
 			return nil
 		}
+		kept = len(p.dead)
 		p.dead = append(p.dead, keptLetter{DeadLetter: d, at: time.Now(), refusedAt: p.refusals[d.Receiver+d.Alert.ID]})
 		p.noteLocked("%s keeps the DEAD LETTER of %s for %s: %s", p.name, tell(d.Alert), d.Receiver, d.Reason)
 		return nil
 	}, nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil && kept >= 0 {
+		p.dead[kept].answered = true
+	}
+	return err
 }

@@ -82,6 +82,7 @@ type keptLetter struct {
 	notify.DeadLetter
 	at        time.Time
 	refusedAt time.Time // when the receiver refused it last; zero if it did not
+	answered  bool      // its replica heard that it was kept
 	replayed  bool
 }
 
