@@ -456,6 +456,20 @@ func TestRequestOfANotice(t *testing.T) {
 	}
 }
 
+// A device may be silent again since the same place. The ends of these silences have two ids, and one end has the same for
+// every owner that has it from the ledger.
+func TestEndsOfSilencesSinceOnePlace(t *testing.T) {
+	topic := newReplica(t, &receiver{}).topic("", nil)
+	topic.Silence = true
+	id := func(raisedAt int64) string {
+		n := &delivery.Notice{Part: throttle.End, RaisedAt: raisedAt, Reading: delivery.Reading{Sequence: 7, Since: 40e6}}
+		return delivery.Account{}.Request(delivery.Key{About: sensor.Of("oven"), Topic: topic}, n, &n.Reading).ID
+	}
+	if first := id(60e6); first != id(60e6) || first == id(61e6) || !strings.HasSuffix(first, "/oven/end/60000/resolved") {
+		t.Errorf("ids %s and %s", first, id(61e6))
+	}
+}
+
 // A reading that opened an alarm asks the gate unless the window that is known began since its owner has the partition:
 // within an earlier one a former owner may have sent a recovery.
 func TestWindowFromBeforeAnAlarm(t *testing.T) {

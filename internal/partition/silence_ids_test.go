@@ -2,9 +2,13 @@ package partition_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"alertworker/internal/rules"
 )
 
 // Devices that are silent since one place, where events may be missing, have ids of their own; so has the hub.
@@ -38,6 +42,43 @@ func TestSilencesHaveTheirOwnIDs(t *testing.T) {
 		}
 		if len(seen) < 2*30+2 {
 			t.Errorf("%d notices, want those of 30 devices and of the hub", len(seen))
+		}
+	})
+}
+
+// A rule about silence that is renamed, and named back, again and again, finds one silence again and again. Each of its ends has
+// an id of its own: a receiver remembers ends for long, and would show the device as silent for good.
+func TestEachEndOfASilenceHasItsOwnID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.publishBody("oven", "{}")
+		for i, name := range []string{"other", "offline", "other", "offline", ""} {
+			if i > 0 {
+				p = p.reopen()
+				s.start(p)
+			}
+			for range 60 {
+				p.publishBody("kiln", "{}")
+				time.Sleep(time.Minute)
+			}
+			s.end()
+			next := silence(t, func(r *rules.Rule) { r.Name = name }, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			s = next
+		}
+
+		ends := map[string]bool{}
+		all := 0
+		for _, a := range r.alerts("oven") {
+			if a.Resolved {
+				all++
+				ends[a.ID] = true
+			}
+		}
+		if all != 4 || len(ends) != all {
+			t.Errorf("%d ends, want 4, with these ids: %v", all, slices.Sorted(maps.Keys(ends)))
 		}
 	})
 }

@@ -202,12 +202,12 @@ type message struct {
 	expires  sec
 }
 
-// idOf tells the IDs of alerts and recoveries apart.
+// idOf tells the IDs of alerts and recoveries apart, and those of ends that two owners have found.
 func (m message) idOf() int8 {
 	kind := int8(0)
 	switch {
 	case m.recovery && m.id%4 != 0:
-		kind = 2
+		kind = int8(m.id % 4)
 	case m.recovery:
 		kind = 1
 	}
@@ -216,7 +216,7 @@ func (m message) idOf() int8 {
 
 const (
 	maxEvents    = 5
-	modelIDCount = 3 * (maxEvents + 1)
+	modelIDCount = 4 * (maxEvents + 1)
 )
 
 // A modelReceiver does what docs/receivers.md asks of one.

@@ -586,8 +586,9 @@ func (m *silenceModel) nextOfDelivery(s *silenceState, who int8, do silenceDoing
 	}
 }
 
-// decide is the gate's, unless a bug is planted.
-func (m *silenceModel) decide(s *silenceState, d silenceDelivery) decision {
+// decide is the gate's, unless a bug is planted. The id of an end has the time at which it was found: each owner finds one of its
+// own.
+func (m *silenceModel) decide(s *silenceState, who int8, d silenceDelivery) decision {
 	r := Request{
 		ID:       alertIDs[d.place],
 		Enqueued: modelTime(d.deadline),
@@ -598,6 +599,9 @@ func (m *silenceModel) decide(s *silenceState, d silenceDelivery) decision {
 	r.Sequence, r.Element = numbers(d.place.event())
 	if d.recovery {
 		r.ID = recoveryIDs[d.place]
+		if r.Part == End {
+			r.ID = recoveryIDs[d.place+place(who)] // no place has this part
+		}
 	}
 	if m.plant == "a silence asks with its event's time" && !d.recovery {
 		r.Enqueued = modelTime(s.at[d.about-1])
@@ -619,7 +623,7 @@ func (m *silenceModel) nextOfWaiting(s *silenceState, who int8, do silenceDoing)
 	if !d.recovery && !m.mayClaim(s, o) {
 		return
 	}
-	result := m.decide(s, d)
+	result := m.decide(s, who, d)
 	switch result.Outcome {
 	case Throttled, Unneeded:
 		do("is covered", who, d.about, func(s *silenceState) { m.settle(&s.watchers[who]) })

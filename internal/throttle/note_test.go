@@ -18,7 +18,7 @@ func TestNoteFits(t *testing.T) {
 	id := origin + "/1023/9223372036854775807/9223372036854775807/" + name + "/" + name
 	p := position{strings.Repeat("x", 12), most, math.MaxInt32, End, most}
 	n := note{
-		Phase: phaseWindow, Again: true, RecoveryID: id + "/resolved",
+		Phase: phaseWindow, Again: true, RecoveryID: id + "/end/9223372036854775807/resolved",
 		Replica: strings.Repeat("<", 200), Quiet: most, Proof: most, Notified: true, Posted: most, About: p, AboutAt: most, Recovered: p, Through: p,
 		Ended: most, Sent: p, SentAt: most,
 	}

@@ -163,12 +163,7 @@ func (w *world) own(index int) *owner {
 // moveBack moves the checkpoint back by so many events. The caller holds w.mu.
 func (w *world) moveBack(log *hubLog, events int) {
 	back := int(log.checkpoint.Sequence) - events
-	// Once people have removed a device they do not have its messages read again: it would be known again by the same
-	// last one, and its second silence have the ids of the first, which receivers may drop.
-	removed := slices.ContainsFunc(log.readings[max(0, back):], func(m reading) bool {
-		return slices.ContainsFunc(w.operations, func(o operation) bool { return o.what == forget && o.device == m.device })
-	})
-	if events == 0 || log.checkpoint.Sequence == 0 || removed {
+	if events == 0 || log.checkpoint.Sequence == 0 {
 		return
 	}
 	log.movedBack = true
