@@ -71,11 +71,6 @@ func (m *Message) look(
 	return all.All, reaches
 }
 
-// seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.
-func (m *Message) seen(name string) string {
-	return m.evaluator.book.Decoder.Seen(m.part.measurements, m.index, name)
-}
-
 // reaches reports whether the measurement that was read last reaches a limit of a rule without state.
 func (m *Message) reaches(p *part) bool {
 	reached := false
@@ -483,12 +478,6 @@ func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *deliver
 	a.Lingers = lingers
 
 	return a
-}
-
-// muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
-func (ev *Evaluator) muted(s *rules.Subject) bool {
-	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes().Match(s) }
-	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes().Match(s)
 }
 
 // show returns what messages show of the measurement, which is not there any more when they are sent.

@@ -305,8 +305,9 @@ func (reg *register) Excluded(
 	found []telemetry.Found,
 	before telemetry.Position,
 ) {
-	because, _ := reg.evaluator.silences[rule].Expects(found, reg.evaluator.silences[rule].reads)
-	excluded := because.Excluded(reg.message.seen(because.Name))
+	r, m := reg.evaluator.silences[rule], reg.message
+	because, _ := r.Expects(found, r.reads)
+	excluded := because.Excluded(reg.evaluator.book.Decoder.Seen(m.part.measurements, m.index, because.Name))
 	reg.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, reg.evaluator.silent(rule)}, before, e.Position, excluded)
 }
 

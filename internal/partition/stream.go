@@ -198,21 +198,6 @@ func (s *Stream) read(ctx context.Context) error {
 	return nil
 }
 
-// logUnread logs an event without a reading.
-func (s *Stream) logUnread(_ telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
-	line := s.log.Check(zap.DebugLevel, "event without a reading")
-	if line == nil {
-		return
-	}
-
-	detail := zap.Skip()
-	if e.Undecodable != "" {
-		detail = zap.String("detail", e.Undecodable)
-	}
-
-	line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
-}
-
 // take decodes events in order and decides about those that may matter to a rule. This is the hot
 // path.
 func (reg *register) take(events []telemetry.Event) {
@@ -228,13 +213,12 @@ func (reg *register) take(events []telemetry.Event) {
 		e := &events[i]
 		hash := roster.Hash(e.Device)
 		isNew := !e.NotAfter(reg.last.replayed)
+
+		// What is in it. Of what is replayed only signs of life count.
 		reg.unheard.Take(e)
 		reason, matters := message.look(e, func(p *part, why telemetry.Reason) bool {
-			if len(p.cut.silences) == 0 || e.Device == "" || why == telemetry.ReasonNotTelemetry || notify.IsTest(e.Device) {
-				return isNew // it is no sign of life, or nobody counts it
-			}
-
-			if !reg.unheard.Hear(e, hash, p.cut.silences, p.found) {
+			isSign := len(p.cut.silences) > 0 && e.Device != "" && why != telemetry.ReasonNotTelemetry && !notify.IsTest(e.Device)
+			if isSign && !reg.unheard.Hear(e, hash, p.cut.silences, p.found) {
 				counters.Unwatched.Add(1)
 			}
 			return isNew
@@ -244,6 +228,7 @@ func (reg *register) take(events []telemetry.Event) {
 			continue
 		}
 
+		// What follows from it.
 		n[reason]++
 		switch {
 		case reason.HasReading():
@@ -271,6 +256,7 @@ func (reg *register) take(events []telemetry.Event) {
 		}
 	}
 
+	// How far the partition is read, and what was in it.
 	reg.unheard.Unlock()
 	//planted:late-mark if over > 0 {
 	//planted:late-mark 	reg.batch.Unlock()

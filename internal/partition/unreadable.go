@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/telemetry"
 )
 
@@ -110,4 +112,19 @@ func (all *Unreadables) Sort(limit int) {
 		return cmp.Or(cmp.Compare(lacks(a), lacks(b)), a.Since.Compare(b.Since), cmp.Compare(a.Device, b.Device))
 	})
 	all.Named = all.Named[:min(len(all.Named), limit)]
+}
+
+// logUnread logs an event without a reading.
+func (s *Stream) logUnread(_ telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+	line := s.log.Check(zap.DebugLevel, "event without a reading")
+	if line == nil {
+		return
+	}
+
+	detail := zap.Skip()
+	if e.Undecodable != "" {
+		detail = zap.String("detail", e.Undecodable)
+	}
+
+	line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
 }
