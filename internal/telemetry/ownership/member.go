@@ -358,7 +358,7 @@ func (m *Member) interpret(listed Records, slack time.Duration) view {
 
 		since[beat] = first
 		left := max(m.config.Expiry-b.Age, m.config.Interval-now.Sub(first)) + slack
-		//planted:dead-keep-partitions if b.Owner == m.Owner
+		//planted:dead-keep-partitions if b.Owner == m.config.Owner
 		if b.Owner == m.config.Owner || left <= 0 {
 			continue
 		}
