@@ -285,6 +285,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 			w.written = written
 		}
 		w.found = w.found && wasFound
+		//planted:roster-holds-all return Saved{Err: err, Needed: !w.found || read.Time.Sub(w.kept.Time) > maxReplay, Wrote: true}
 		return Saved{Err: err, Needed: !w.found, Wrote: true}
 	}
 

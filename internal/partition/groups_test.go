@@ -320,21 +320,25 @@ func TestEndThatIsDueAlready(t *testing.T) {
 	}
 }
 
-// Who else than the owner of the first partition ends what nobody ends, and what has members here, is nobody.
+// What nobody ends is ended by the owner of the first partition, and by the next owner of one that had members; nobody ends
+// what has members here.
 func TestWhoAdoptsAnIncident(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		id       string        // of the partition
 		device   string        // that is a member here before, if not empty
 		members  int           // that the record has of this partition
+		other    bool          // the record is of another one
 		lasts    time.Duration // for which it has been over
 		site     string
 		isDue    bool
 		isWanted bool // its record is to be written
 	}{
 		{name: "overdue", id: "0", lasts: 2 * time.Hour, site: "berlin", isDue: true, isWanted: true},
-		{name: "overdue, elsewhere", id: "1", lasts: 2 * time.Hour, site: "berlin"},
-		{name: "just over", id: "0", lasts: time.Minute, site: "berlin"},
+		{name: "overdue, of another one", id: "0", other: true, lasts: 2 * time.Hour, site: "berlin", isDue: true, isWanted: true},
+		{name: "overdue, elsewhere", id: "1", other: true, lasts: 2 * time.Hour, site: "berlin"},
+		{name: "just over", id: "1", lasts: time.Second, site: "berlin", isDue: true, isWanted: true},
+		{name: "just over, of another one", id: "0", other: true, lasts: time.Minute, site: "berlin"},
 		{name: "with a member", id: "0", device: "freezer-1", lasts: 2 * time.Hour, site: "berlin"},
 		{name: "members that nobody knows", id: "1", members: 2, site: "berlin", isWanted: true},
 		{name: "members that are known", id: "1", device: "freezer-1", members: 2, site: "berlin"},
@@ -348,12 +352,16 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 				g.settled()
 			}
 			before := len(g.to.given)
-			r := incident.Record{ID: "a", State: incident.Running, Overs: 1, Entries: map[string]incident.Entry{tt.id: {Members: tt.members}}}
+			of := tt.id
+			if tt.other {
+				of = "2"
+			}
+			r := incident.Record{ID: "a", State: incident.Running, Overs: 1, Entries: map[string]incident.Entry{of: {Members: tt.members}}}
 			if tt.lasts > 0 {
 				r.State = incident.Over
 			}
-			of := incident.Group{Rule: g.evaluator.levels[0].rule.Name, Per: "site", Value: tt.site}
-			g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts})
+			group := incident.Group{Rule: g.evaluator.levels[0].rule.Name, Per: "site", Value: tt.site}
+			g.adopt(incident.Listed{Group: group, Record: r, Age: tt.lasts})
 			if isDue := len(g.to.given) > before; isDue != tt.isDue {
 				t.Errorf("an end is due: %v", isDue)
 			}
@@ -363,9 +371,9 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 			if tt.device == "" && !tt.isWanted && len(g.groups) > 0 {
 				t.Error("there is a group")
 			}
-			of.Per = "plant"
+			group.Per = "plant"
 			g.regrouped = nil
-			if g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts}); len(g.regrouped) > 0 {
+			if g.adopt(incident.Listed{Group: group, Record: r, Age: tt.lasts}); len(g.regrouped) > 0 {
 				t.Error("one of no rule is adopted")
 			}
 		})

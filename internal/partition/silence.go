@@ -37,6 +37,7 @@ func (s *Stream) watch() {
 	for _, k := range s.register.alarms.byKey {
 		waiting = waiting || k.due.silence()
 	}
+	//planted:incident-unproven skip
 	for key, g := range s.register.groups {
 		waiting = waiting || key.Topic.Silence && g.alert != nil && g.alert.receivers != 0
 	}

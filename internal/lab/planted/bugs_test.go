@@ -112,6 +112,8 @@ var bugs = []bug{
 	{"silent-device-is-each-sensor", "a device that is silent is silent in each of its sensors", 0, true},
 	{"sensors-never-silent", "a sensor is never silent while its device is heard", 0, true},
 	{"sensors-not-excused", "a device that comes back has no time for its sensors", 0, true},
+	{"incident-unproven", "an incident of silences that waits is not proven again", 0, true},
+	{"roster-holds-all", "a roster that cannot be written holds back ledger and checkpoint", 0, true},
 	{"untaken-is-settled", "a reading over HTTP is settled although no receiver took its alert", 0, true},
 
 	// Found by the tests of the package in which they stand.
@@ -140,6 +142,7 @@ var bugs = []bug{
 	{"one-failure-is-down", "one failure takes a receiver down", 0, false},
 	{"full-too-late", "what is about to be refused does not count while dead letters cannot be written", 0, false},
 	{"probes-go-together", "a receiver that is down gets several probes at a time", 0, false},
+	{"end-of-former-unsent", "nobody sends the end of an incident whose owner has died before its ledger had it", 0, false},
 	{"overdue-ends-unsent", "nobody sends the end of an incident whose partitions are no more", 0, false},
 	{"end-of-before-sent", "an end has the id of one from before its incident was told again", 0, false},
 	{"any-incident-covers", "an incident that was told covers any other", 0, false},
