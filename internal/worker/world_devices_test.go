@@ -219,6 +219,12 @@ func (w *world) pass(d time.Duration) {
 				continue
 			}
 			r.device, r.partition = device, w.home(device)
+			if w.sites != nil {
+				r.site = w.sites[device]
+			}
+			if w.deadSite != "" && r.site == w.deadSite {
+				continue
+			}
 			if w.compacted {
 				r.fate = superseded
 				w.logs[r.partition].publish(w, r, time.Now())

@@ -17,6 +17,7 @@ import (
 //   - world_ledger_test.go: what replicas keep of that
 //   - world_alerts_test.go: what receivers hear about readings
 //   - world_silence_test.go: what they hear about silent devices
+//   - world_incidents_test.go: about sites whose devices are silent
 //   - world_absence_test.go: and about silent sensors
 //   - world_letters_test.go: what is given up
 
@@ -133,9 +134,13 @@ func (w *world) idsNameOneThing(in *inbox) {
 	for _, a := range in.all {
 		id := a.Source + " " + a.ID
 		b, has := known[id]
-		if has && a.Partition != "http" && !a.Ambiguous && !b.Ambiguous && (a.matter() != b.matter() ||
-			a.Resolved != b.Resolved ||
-			a.Log != b.Log || a.Sequence != b.Sequence) {
+		isOther := a.matter() != b.matter() || a.Resolved != b.Resolved
+		if a.Incident == nil || b.Incident == nil {
+			isOther = isOther || a.Log != b.Log || a.Sequence != b.Sequence
+		} else { // members of any partition may tell of it
+			isOther = isOther || a.Incident.ID != b.Incident.ID
+		}
+		if has && a.Partition != "http" && !a.Ambiguous && !b.Ambiguous && isOther {
 			w.violated("I: %s has the id %s for two things: %s and %s", in.name, a.ID, tell(a.Alert), tell(b.Alert))
 		}
 		// One that was sent before it and comes late is told by its token, and its window may have been over.

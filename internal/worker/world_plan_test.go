@@ -21,13 +21,16 @@ type plan struct {
 	receivers  []planned
 	devices    []string
 	readings   []reading
-	tail       string // what devices send until the end
-	dies       string // the device that sends nothing then
-	elsewhere  bool   // events come to a partition of the hub that nobody here reads
-	gathered   bool   // the devices are the sensors of one gateway: see gather
-	watches    bool   // then: a rule is about the silence of sensors
-	each       bool   // then: its messages have arrays
-	compacted  bool   // the hub keeps the last message of each device, and perhaps others
+	tail       string            // what devices send until the end
+	dies       string            // the device that sends nothing then
+	sites      map[string]string // of devices: who falls silent is an incident of its site, unless that is empty; nil: a device is one by itself
+	deadSite   string            // then: the site of which nobody sends anything then; empty: none
+	elsewhere  bool              // events come to a partition of the hub that nobody here reads
+	rosterDown time.Duration     // after the start no roster is written any more that is there; 0: all are
+	gathered   bool              // the devices are the sensors of one gateway: see gather
+	watches    bool              // then: a rule is about the silence of sensors
+	each       bool              // then: its messages have arrays
+	compacted  bool              // the hub keeps the last message of each device, and perhaps others
 	partitions [][]takeover
 	faults     []fault
 	moves      []move
@@ -131,6 +134,9 @@ const (
 	callKeep        = "keep"
 	callCheckpoint  = "checkpoint"
 	callReceive     = "receive"
+
+	callIncidentRead  = "incident read"
+	callIncidentWrite = "incident write"
 )
 
 var calls = []string{
@@ -245,6 +251,8 @@ func newPlan(number uint64) plan {
 	p.damage()
 	p.gather()
 	p.elsewhere = draw{rand.New(rand.NewPCG(p.number, 8))}.chance(0.6) || p.watches
+	p.share()
+	p.loseRosters()
 	return p
 }
 
@@ -283,6 +291,25 @@ func (p *plan) misspell() {
 			p.readings[last].mode, p.readings[last].damage = "clean", loose
 		}
 	}
+}
+
+// loseRosters has rosters be refused from a time on, and nothing else that replicas keep, in some plans. It draws from a
+// stream of its own.
+func (p *plan) loseRosters() {
+	d := draw{rand.New(rand.NewPCG(p.number, 11))}
+	if !d.chance(0.05) || p.watches || p.compacted || p.patience > 0 {
+		return
+	}
+	p.rosterDown = second + d.minutes(6)
+	for i, set := range p.versions {
+		p.versions[i] = slices.Clone(set)
+		for j := range p.versions[i] {
+			if r := &p.versions[i][j]; r.Silence() {
+				r.Forget = rules.DefaultForget // what is forgotten has to be written
+			}
+		}
+	}
+	p.moves = slices.DeleteFunc(p.moves, func(m move) bool { return m.what == forget }) // waits until it is written
 }
 
 // filtersIn returns what a receiver asks for in a version of the rules.

@@ -11,10 +11,12 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
+	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -222,6 +224,7 @@ func (w *world) newProcess(version int) *process {
 			Roster: func(partition string) *roster.File {
 				return &roster.File{Store: p.ownerOf(partition).faultyRecords(), Name: "roster/" + partition}
 			},
+			Incidents: &incident.Book{Store: records.Reliable(p.faultyIncidents()), Prefix: "incidents/", IDs: "ns/hub/incidents/"},
 		},
 	}
 	for _, in := range w.inboxes {

@@ -24,8 +24,12 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 			if !a.Resolved && a.Device == notify.Hub {
 				w.outageIsTrue(in, s, a)
 			}
+			if of.shared {
+				w.incidentIsTrue(in, s, a)
+			}
 		}
 	}
+	w.judgeIncidents(in, s, heard)
 	for _, device := range w.devices {
 		w.silenceIsNotLost(in, s, device, heard[matter{device, false}])
 	}
@@ -89,7 +93,7 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 		message, from, at := w.lastOf(rule, device)
 		home := w.logs[w.home(device)]
 		removed, forgotten := w.wasForgotten(rule, device, at)
-		known := !at.IsZero() && w.isExpected(home, rule, device, time.Now()) == yes && w.lasting(home, s, device) &&
+		known := !at.IsZero() && w.isInRoster(from, rule, device) && w.isExpected(home, rule, device, time.Now()) == yes && w.lasting(home, s, device) &&
 			w.lasting(from, s, device)
 		if known && !removed && !forgotten && time.Since(at) < rule.Forget-10*time.Minute && !w.excused(s, device, message, at) {
 			silent++
@@ -164,12 +168,12 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 				w.violated("S1: %s hears that %s is silent (%s) from %v to %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					a.Enqueued.Add(-a.Silent).Sub(w.start), a.Enqueued.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
-			if at.After(a.Enqueued) && at.Before(proven) && m.fate != expired {
+			if at.After(a.Enqueued) && at.Before(proven) && m.fate != expired && a.PerValue == "" { // others may be of its incident
 				w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
 			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate == readable && log.id == a.Partition &&
-				int64(i+1) == a.Sequence && w.isHeard(log, i, rule) && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
+				int64(i+1) == a.Sequence && a.PerValue == "" && w.isHeard(log, i, rule) && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
 				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s,
 					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
 			}
@@ -193,7 +197,8 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 		}
 	}
 	for _, o := range w.operations {
-		if o.what == forget && !o.unsure && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
+		if o.what == forget && !o.unsure && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) &&
+			a.PerValue == "" {
 			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
 				a.at.Sub(w.start), o.at.Sub(w.start))
 		}
@@ -348,28 +353,48 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 		}
 		return
 	}
-	message, from, at := w.lastOf(rule, device)
+	message, _, at := w.lastOf(rule, device)
 	silent := time.Since(at)
 	expected := w.isExpected(w.logs[w.home(device)], rule, device, time.Now())
 	if expected == no && silent > rule.Window+3*time.Minute && rule.Resolved && last != nil && !last.Resolved && !dead &&
 		!w.scattered(device) && w.lasting(w.logs[w.home(device)], s, device) {
 		w.violated("S3: %s heard last that %s is silent (%s), and nothing is expected of it", in.name, device, s)
 	}
-	switch removed, forgotten := w.wasForgotten(rule, device, at); {
+	switch _, forgotten := w.wasForgotten(rule, device, at); {
 	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
 	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
 		if rule.Resolved && last != nil && !last.Resolved && (silent < 15*second || forgotten || silent > rule.Forget) &&
 			!w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
-	case !w.elsewhere || removed || expected != yes || !w.lasting(from, s, device):
-	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
-		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
-		in.filtersIn(0).Cover(s.rule, s.level) && in.filtersIn(1).Cover(s.rule, s.level) && !w.excused(s, device, message, at):
-		if last == nil || last.Resolved {
-			w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
+	case (last == nil || last.Resolved) && sharedBy(rule, message) == "" && w.isToBeHeard(in, s, rule, device):
+		w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
+	}
+}
+
+// isToBeHeard reports whether a receiver must have heard at the end that a device is silent, itself or its site.
+func (w *world) isToBeHeard(in *inbox, s subject, rule *rules.Rule, device string) bool {
+	message, from, at := w.lastOf(rule, device)
+	home, silent := w.logs[w.home(device)], time.Since(at)
+	removed, _ := w.wasForgotten(rule, device, at)
+	return !at.IsZero() && w.elsewhere && !removed && (w.isInRoster(from, rule, device) || !w.takenOver(from.id, at, time.Now())) && w.isExpected(home, rule, device, time.Now()) == yes &&
+		w.lasting(home, s, device) && w.lasting(from, s, device) && silent < rule.Forget-10*time.Minute &&
+		time.Since(w.expectedAnew(device, at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
+		in.filtersIn(0).Cover(s.rule, s.level) && in.filtersIn(1).Cover(s.rule, s.level) && !w.excused(s, device, message, at)
+}
+
+// isInRoster reports whether the roster in the store knows of a device, if rosters are not written any more.
+func (w *world) isInRoster(log *hubLog, r *rules.Rule, device string) bool {
+	if w.rosterDown == 0 {
+		return true
+	}
+	for i, m := range log.readings {
+		isWritten := len(log.rosters) > 0 && log.events[i].Enqueued.Add(m.lag).Before(log.rosters[len(log.rosters)-1])
+		if m.device == device && m.fate == readable && counts(r, m) && isWritten && w.isHeard(log, i, r) {
+			return true
 		}
 	}
+	return false
 }
 
 // lastOf returns the last message of a device that counts and can be read, from which log, and when it came; a zero time if
@@ -378,7 +403,7 @@ func (w *world) lastOf(r *rules.Rule, device string) (last reading, from *hubLog
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			missing := m.fate == expired || m.fate == superseded
-			if e := log.events[i]; m.device == device && !missing && counts(r, m) && e.Enqueued.After(at) {
+			if e := log.events[i]; m.device == device && !missing && counts(r, m) && !e.Enqueued.Before(at) {
 				last, from, at = m, log, e.Enqueued
 			}
 		}
@@ -397,7 +422,7 @@ func (w *world) expectedAnew(device string, at time.Time) time.Time {
 		}
 		lost = m.fate == expired
 	}
-	if last := log.reigns[len(log.reigns)-1].at; len(w.versions) > 1 && last.After(at) {
+	if last := log.reigns[len(log.reigns)-1].at; (len(w.versions) > 1 || w.rosterDown > 0) && last.After(at) {
 		return last
 	}
 	return at

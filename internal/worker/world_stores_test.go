@@ -13,12 +13,13 @@ import (
 	"alertworker/internal/records"
 )
 
-// The stores of leases, ledgers and rosters as replicas reach them.
+// The stores of leases, ledgers, rosters and incidents as replicas reach them.
 
 // services says which outage makes a call fail.
 var services = map[string]string{
 	callAcquire: storeDown, callExtend: storeDown, callRelease: storeDown,
 	callLedgerOwner: ledgerDown, callLedgerRead: ledgerDown, callLedgerWrite: ledgerDown, callCheckpoint: ledgerDown,
+	callIncidentRead: ledgerDown, callIncidentWrite: ledgerDown,
 }
 
 // faultyLeases is the lease store as a process reaches it.
@@ -116,13 +117,33 @@ func (o *owner) faultyRecords() records.Store {
 		records.OpRead: callLedgerRead, records.OpList: callLedgerRead, records.OpStat: callLedgerOwner,
 		records.OpWrite: callLedgerWrite,
 	}
-	return records.Around(&notedRecords{Store: o.ledgers, owner: o}, func(ctx context.Context, op records.Op, _ string,
+	return records.Around(&notedRecords{Store: o.ledgers, owner: o}, func(ctx context.Context, op records.Op, name string,
 		call func(context.Context) error) error {
+		if op == records.OpWrite && name != o.log.id && o.refusesRosters() {
+			return errDown
+		}
 		later := call
 		if op != records.OpWrite { // a read whose answer is lost has no effect
 			later = func(context.Context) error { return nil }
 		}
 		return o.call(ctx, kinds[op], "", call, later)
+	})
+}
+
+// refusesRosters reports whether the roster of o's partition, which is there, is not replaced any more.
+func (o *owner) refusesRosters() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.rosterDown > 0 && time.Since(o.start) > o.rosterDown && len(o.log.rosters) > 0
+}
+
+// faultyIncidents returns the store of the records of incidents as p reaches it.
+func (p *process) faultyIncidents() records.Store {
+	return records.Around(p.ledgers, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+		if op == records.OpWrite {
+			return p.call(ctx, callIncidentWrite, name, call, nil)
+		}
+		return p.call(ctx, callIncidentRead, name, call, func(context.Context) error { return nil })
 	})
 }
 
