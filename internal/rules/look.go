@@ -90,7 +90,7 @@ func (l *Look) Compare(i int, found []telemetry.Found, reads *Reads) (c Comparis
 	}
 
 	if c.HasClear != OverrideUsed {
-		c.Clear = l.Rule.ClearOf(level, c.Limit)
+		c.Clear = level.ClearOf(c.Limit)
 	}
 
 	c.Reached = l.Rule.Breaching(l.Value, c.Limit)
@@ -257,7 +257,7 @@ func (r *Rule) Breaching(value, limit float64) bool {
 // ClearOf returns the value beyond which an alarm of l ends for a device whose limit is limit: as
 // far from it as Clear is from Limit. A device with a limit of its own would otherwise never clear,
 // if its limit is milder than Clear, or clear much too late.
-func (r *Rule) ClearOf(l *Level, limit float64) float64 {
+func (l *Level) ClearOf(limit float64) float64 {
 	if limit == l.Limit {
 		return l.Clear // exactly, whatever a difference is rounded to
 	}

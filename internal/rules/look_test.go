@@ -247,7 +247,7 @@ func TestCounted(t *testing.T) {
 
 	r := &rules.Rule{Levels: []rules.Level{{Limit: 5e-10, Clear: 4e-10, LimitAt: rules.Reference{Name: "maxLeak"}}, {Limit: 1000000.1, Clear: 1000000, LimitAt: rules.Reference{Name: "max"}}}}
 	for i, test := range []struct{ limit, want float64 }{{3e-10, 2e-10}, {1, 0.9}} {
-		if got := r.ClearOf(&r.Levels[i], test.limit); got != test.want {
+		if got := r.Levels[i].ClearOf(test.limit); got != test.want {
 			t.Errorf("an alarm with the limit %v ends below %v, want %v", test.limit, got, test.want)
 		}
 	}

@@ -185,7 +185,7 @@ func play(r *rules.Rule, s *scene, p panel) (lanes []lane, told []event) {
 		if isOwn := l.LimitAt.Name != "" && !l.LimitAt.Plus; isOwn && p.limit != 0 {
 			lanes[i].limit = p.limit
 		}
-		lanes[i].clear = r.ClearOf(&r.Levels[i], lanes[i].limit)
+		lanes[i].clear = r.Levels[i].ClearOf(lanes[i].limit)
 	}
 	settle := func(now float64) {
 		for i := range gates {

@@ -28,7 +28,7 @@ func (r reading) moment() rules.Moment { return rules.Moment{Hub: r.at * 1e6, De
 func run(r *rules.Rule, limit float64, readings []reading) (states []rules.State) {
 	var s rules.State
 	for _, one := range readings {
-		s = r.Next(&r.Levels[0], s, one.value, limit, r.ClearOf(&r.Levels[0], limit), one.moment())
+		s = r.Next(&r.Levels[0], s, one.value, limit, r.Levels[0].ClearOf(limit), one.moment())
 		states = append(states, s)
 	}
 	return states
@@ -164,7 +164,7 @@ func TestNextAgainstAllReadings(t *testing.T) {
 			is := readings[i]
 			late := slices.ContainsFunc(alarm, func(was reading) bool { return is.device > 0 && is.device < was.device })
 			breaching := r.Breaching(is.value, limit)
-			cleared := r.Cleared(is.value, r.ClearOf(l, limit))
+			cleared := r.Cleared(is.value, l.ClearOf(limit))
 			switch {
 			case late:
 			case !open && !breaching:
@@ -217,7 +217,7 @@ func TestNextTakesTurns(t *testing.T) {
 				t.Fatalf("opens with reading %d: %v", i, s)
 			case opened && was.Phase == rules.Normal && r.Levels[0].For > 0:
 				t.Fatalf("opens with reading %d without having been pending", i)
-			case closed && (!r.Cleared(readings[i].value, r.ClearOf(&r.Levels[0], limit)) || s != (rules.State{})):
+			case closed && (!r.Cleared(readings[i].value, r.Levels[0].ClearOf(limit)) || s != (rules.State{})):
 				t.Fatalf("closes with reading %d: %v", i, s)
 			case closed && was.Cleared == (rules.Moment{}) && r.ClearedFor > 0:
 				t.Fatalf("closes with reading %d, the first that is clear", i)
@@ -244,7 +244,7 @@ func TestNextReplays(t *testing.T) {
 			s = states[cut-1]
 		}
 		for i := cut; i < len(readings); i++ {
-			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, r.ClearOf(&r.Levels[0], limit), readings[i].moment()); s != states[i] {
+			if s = r.Next(&r.Levels[0], s, readings[i].value, limit, r.Levels[0].ClearOf(limit), readings[i].moment()); s != states[i] {
 				t.Fatalf("reading %d: got %v, want %v", i, s, states[i])
 			}
 		}

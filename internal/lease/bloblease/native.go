@@ -144,20 +144,25 @@ func (r *lockingRecords) Write(
 
 	r.id = next.ID
 	etag, _ := parseVersion(prev.Version)
-	err = r.lock(ctx, key, next.ID, next.Hold, etag)
-	if bloberror.HasCode(err, bloberror.LeaseAlreadyPresent) { // it is another's
+	seconds := int32((next.Hold + time.Second - 1) / time.Second)
+	_, err = r.native(key, next.ID).AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
+		// A late duplicate of the request takes nothing once the record has changed.
+		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
+	})
+	switch {
+	case bloberror.HasCode(err, bloberror.LeaseAlreadyPresent): // it is another's
 		r.id = ""
 		return "", &lease.HeldError{Key: key, Record: prev.Record}
+	case err != nil:
+		return "", fmt.Errorf("lock the blob of key %q: %w", key, azure.Explain(err))
 	}
 
-	if err == nil {
-		prev.Version = lockedMark + etag
-		if r.wrote.IsZero() {
-			r.wrote = time.Now()
-		}
-		version, err = r.blobs.Write(ctx, key, prev, next)
+	if r.wrote.IsZero() {
+		r.wrote = time.Now()
 	}
 
+	prev.Version = lockedMark + etag
+	version, err = r.blobs.Write(ctx, key, prev, next)
 	return lockedMark + version, err
 }
 
@@ -165,20 +170,6 @@ func (r *lockingRecords) Write(
 func (b *blobs) native(key, id string) *azlease.BlobClient {
 	c, _ := azlease.NewBlobClient(b.container.NewBlobClient(blobName(key)), &azlease.BlobClientOptions{LeaseID: &id}) // fails to make an ID, if at all
 	return c
-}
-
-// lock takes the native lease id for at least ttl, if the blob still is at etag:
-// a late duplicate of the request takes nothing once the record has changed.
-func (b *blobs) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
-	seconds := int32((ttl + time.Second - 1) / time.Second)
-	_, err := b.native(key, id).AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
-		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
-	})
-	if err != nil {
-		return fmt.Errorf("lock the blob of key %q: %w", key, azure.Explain(err))
-	}
-
-	return nil
 }
 
 // unlock gives the native lease id back and does nothing if it is not held. It

@@ -45,8 +45,8 @@ type Record struct {
 	Version  string // differs after every write; opaque
 }
 
-// Of returns the record of l, as its holder writes it.
-func Of(l lease.Lease, note string, hold time.Duration) Record {
+// recordOf returns the record of l, as its holder writes it.
+func recordOf(l lease.Lease, note string, hold time.Duration) Record {
 	return Record{Record: lease.Record{Note: note, Token: l.Token, Claimed: l.Claimed, Hold: hold}, ID: l.ID}
 }
 
@@ -73,17 +73,6 @@ func (c Clock) freesWithin(left time.Duration) time.Duration {
 func (r Record) Free(c Clock) bool {
 	//planted:lease-frees-early if !r.Now.Before(r.Written.Add(r.Hold + c.margin() - 4*time.Second)) { return true }
 	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+c.margin()))
-}
-
-// Held returns the answer to a call that began at start and has found r just now.
-func (r Record) Held(key string, start time.Time, c Clock) error {
-	left := r.Written.Add(r.Hold).Sub(r.Now)
-	return &lease.HeldError{
-		Key:    key,
-		Record: r.Record,
-		Until:  start.Add(left - c.margin()),
-		Frees:  time.Now().Add(c.freesWithin(left)),
-	}
 }
 
 // Granted returns l, which holds its key for ttl by a write that began at start, or later, and has ended just now.
@@ -126,7 +115,7 @@ func (s *Store) Acquire(
 	ttl time.Duration,
 	next func(lease.Record) (string, error),
 ) (lease.Lease, error) {
-	start := time.Now()
+	start, clock := time.Now(), s.service.Clock
 	var wrote time.Time // when the first write began: the key is held from then on at the earliest
 	id := uuid.NewString()
 	read, sure := s.records.Read, s.service.Latest == nil
@@ -135,10 +124,16 @@ func (s *Store) Acquire(
 		if err == nil {
 			l := lease.Lease{Key: key, ID: id, Token: prev.Token, Claimed: prev.Claimed, Note: prev.Note, Version: prev.Version}
 			if prev.ID == id { // an earlier try did it and its answer was lost
-				return s.service.Clock.Granted(l, wrote, ttl), nil
+				return clock.Granted(l, wrote, ttl), nil
 			}
-			if !prev.Free(s.service.Clock) {
-				return lease.Lease{}, prev.Held(key, start, s.service.Clock)
+			if !prev.Free(clock) {
+				left := prev.Written.Add(prev.Hold).Sub(prev.Now)
+				return lease.Lease{}, &lease.HeldError{
+					Key:    key,
+					Record: prev.Record,
+					Until:  start.Add(left - clock.margin()),
+					Frees:  time.Now().Add(clock.freesWithin(left)),
+				}
 			}
 
 			var declined error
@@ -155,8 +150,8 @@ func (s *Store) Acquire(
 				wrote = time.Now()
 			}
 			l.Token, l.Claimed = max(prev.Token+1, prev.Now.UnixMilli()), prev.Now
-			if l.Version, err = s.records.Write(ctx, key, prev, Of(l, l.Note, ttl)); err == nil {
-				return s.service.Clock.Granted(l, wrote, ttl), nil
+			if l.Version, err = s.records.Write(ctx, key, prev, recordOf(l, l.Note, ttl)); err == nil {
+				return clock.Granted(l, wrote, ttl), nil
 			}
 		}
 
@@ -172,7 +167,7 @@ func (s *Store) Acquire(
 // Extend implements lease.Store.
 func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
 	start := time.Now()
-	version, err := s.replace(ctx, l, Of(l, note, ttl))
+	version, err := s.replace(ctx, l, recordOf(l, note, ttl))
 	if err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
@@ -184,7 +179,7 @@ func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time
 
 // Release implements lease.Store.
 func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
-	freed := Of(l, note, 0)
+	freed := recordOf(l, note, 0)
 	freed.Released = true
 	if _, err := s.replace(ctx, l, freed); err != nil && !errors.Is(err, lease.ErrLost) {
 		return fmt.Errorf("release lease %q: %w", l.Key, err)
