@@ -495,22 +495,15 @@ func (d *delivery) compose(g throttle.Grant) notify.Alert {
 		}
 	}
 
-	if len(d.subject.Topic.Words) > 0 {
-		a.Word = d.word(a.Resolved)
+	if words := d.subject.Topic.Words; len(words) > 0 {
+		// Of a recovery, and of an alarm that is open although the value is none of them, it is all that may have opened it.
+		a.Word = strings.Join(words, " or ")
+		if i := int(head.Value) - 1; !a.Resolved && i >= 0 && i < len(words) {
+			a.Word = words[i]
+		}
 	}
 
 	return a
-}
-
-// word returns the word that the head's value means. Of a recovery, and of an alarm that is open although the value is
-// none of them, it is all that may have opened it.
-func (d *delivery) word(resolved bool) string {
-	i := int(d.head.Value) - 1
-	if resolved || i < 0 || i >= len(d.subject.Topic.Words) {
-		return strings.Join(d.subject.Topic.Words, " or ")
-	}
-
-	return d.subject.Topic.Words[i]
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
