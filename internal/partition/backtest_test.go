@@ -21,15 +21,22 @@ func TestBacktestOfASensorWhoseDeviceWasSilent(t *testing.T) {
 			Levels: []rules.Level{{}},
 		}
 	}
-	var got []string
+	var got, alarms []string
 	b, err := partitions.NewBacktest(
 		rules.Set{Rules: []rules.Rule{silent("short", 5*time.Minute), silent("long", time.Hour)}},
 		[]partitions.Receiver{{}},
-		partitions.Observer{Notice: func(n partitions.BacktestNotice) {
-			if n.Rule == "long" && n.Sensor == "A" {
-				got = append(got, fmt.Sprint(n.At.Sub(start).Round(time.Minute), n.Recovery))
-			}
-		}},
+		partitions.Observer{
+			Notice: func(n partitions.BacktestNotice) {
+				if n.Rule == "long" && n.Sensor == "A" {
+					got = append(got, fmt.Sprint(n.At.Sub(start).Round(time.Minute), n.Recovery))
+				}
+			},
+			Alarm: func(a partitions.BacktestAlarm) {
+				if a.Rule == "long" && a.Sensor == "A" {
+					alarms = append(alarms, fmt.Sprint(a.At.Sub(start).Round(time.Minute), a.Open, a.Since.Sub(start)))
+				}
+			},
+		},
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -55,5 +62,8 @@ func TestBacktestOfASensorWhoseDeviceWasSilent(t *testing.T) {
 	b.Finish()
 	if want := []string{"1h2m0s false", "1h5m0s true"}; !slices.Equal(got, want) {
 		t.Errorf("told %q, want %q", got, want)
+	}
+	if want := []string{"1h2m0s true 0s", "1h5m0s false 0s"}; !slices.Equal(alarms, want) {
+		t.Errorf("the alarms are %q, want %q", alarms, want)
 	}
 }

@@ -72,6 +72,13 @@ func TestDebugLog(t *testing.T) {
 		s.start(p)
 		p.publish("cold", 1)
 		p.publishBody("broken", `{"secret":`)
+		pass(time.Second)
+		p.hold(true)
+		p.publishBody("undecodable", "")
+		p.mu.Lock()
+		p.log[2].Undecodable = "section 0x7f"
+		p.mu.Unlock()
+		p.hold(false)
 		p.publish("hot", 99)
 		p.publish("hot", 99)
 		pass(time.Second)
@@ -83,15 +90,19 @@ func TestDebugLog(t *testing.T) {
 		for _, e := range logged.All() {
 			m := e.ContextMap()
 			got = append(got, fmt.Sprintf("%s: %v %v %v, outcome %v, reason %v", e.Message, m["partition"], m["sequence"], m["device"], m["outcome"], m["reason"]))
+			if m["detail"] != nil {
+				got[len(got)-1] += fmt.Sprint(", ", m["detail"])
+			}
 			if strings.Contains(fmt.Sprint(m), "secret") {
 				t.Errorf("a body is in the log: %v", m)
 			}
 		}
 		want := []string{
 			"event without a reading: 7 2 broken, outcome <nil>, reason malformed",
-			"asked the gate about an alert: 7 3 hot, outcome sent, reason <nil>",
-			"alert not taken: 7 5 refused, outcome <nil>, reason <nil>",
-			"alert kept as a dead letter: 7 5 refused, outcome <nil>, reason refused for good: answered 400",
+			"event without a reading: 7 3 undecodable, outcome <nil>, reason undecodable_message, section 0x7f",
+			"asked the gate about an alert: 7 4 hot, outcome sent, reason <nil>",
+			"alert not taken: 7 6 refused, outcome <nil>, reason <nil>",
+			"alert kept as a dead letter: 7 6 refused, outcome <nil>, reason refused for good: answered 400",
 		}
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

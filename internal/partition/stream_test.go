@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -65,6 +68,9 @@ func TestOneBatchOneAlert(t *testing.T) {
 		if a = wantAlerts(t, r, "", 2)[1]; a.Suppressed != 19 {
 			t.Errorf("the second alert tells of %d suppressed, want 19", a.Suppressed)
 		}
+		if n := s.stats.Over.Load(); n != 21 {
+			t.Errorf("%d readings are counted that reached the limit, of 21", n)
+		}
 	})
 }
 
@@ -108,6 +114,105 @@ func TestCheckpointFollowsByCount(t *testing.T) {
 		defer s.end()
 		synctest.Wait()
 		wantCheckpoint(t, p, 10_000)
+		for range 10 {
+			p.publish("cold", 1)
+			synctest.Wait()
+		}
+		if len(p.marks) != 1 {
+			t.Errorf("checkpoints at %v before their interval is over", p.marks)
+		}
+	})
+}
+
+// The first event of a partition holds the checkpoint as any other, and so does a change that the record of an incident lacks,
+// although an alert about a later event waits.
+func TestWhatHoldsTheCheckpoint(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sites []string // of hot devices, one event each; empty: it has none
+		want  int64
+	}{
+		"the first event":              {[]string{"", ""}, 0},
+		"a record and a later event":   {[]string{"cool", "berlin", ""}, 1},
+		"an event before a record":     {[]string{"cool", "", "berlin"}, 1},
+		"the first event and a record": {[]string{"berlin", ""}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+				p.generation = "a"
+				s := with(t, inSite, r)
+				if tt.sites[0] == "" {
+					s = newSetup(t, r)
+				}
+				var down atomic.Bool
+				down.Store(true)
+				s.ledgers = records.Around(s.ledgers, func(ctx context.Context, _ records.Op, name string, call func(context.Context) error) error {
+					if down.Load() && strings.HasPrefix(name, "incidents/") {
+						return errors.New("503")
+					}
+					return call(ctx)
+				})
+				s.start(p)
+				defer s.end()
+				for i, site := range tt.sites {
+					device := fmt.Sprint("freezer-", i)
+					switch site {
+					case "cool":
+						p.publish(device, cool)
+					case "":
+						p.publish(device, hot)
+					default:
+						p.publishOf(device, site, hot)
+					}
+					pass(time.Second)
+				}
+				pass(2 * interval)
+				wantCheckpoint(t, p, tt.want)
+				down.Store(false)
+				r.set(nil)
+				pass(5 * time.Minute)
+				wantCheckpoint(t, p, int64(len(tt.sites)))
+			})
+		})
+	}
+}
+
+// The ledger and the checkpoint follow although there is always an alert on its way.
+func TestCheckpointFollowsWhileAlertsAreOnTheirWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: wait(3 * time.Second)}
+		s := with(t, nil, r)
+		s.start(p)
+		defer s.end()
+		for i := range 60 {
+			p.publish(fmt.Sprint("oven-", i), hot)
+			pass(time.Second)
+			if n := int64(i) - 3*int64(interval/time.Second); p.checkpoint() < n {
+				t.Fatalf("after %d events the checkpoint is at %d", i+1, p.checkpoint())
+			}
+		}
+	})
+}
+
+// With as many changes as may be, reading pauses until the ledger has them.
+func TestReadingPausesUntilTheLedgerIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		p.largest = 1
+		s := with(t, func(r *rules.Rule) { r.Levels[0].For = time.Hour })
+		s.config.MaxChanges = 4
+		for i := range 10 {
+			p.publish(fmt.Sprint("oven-", i), hot)
+		}
+		s.start(p)
+		defer s.end()
+		for _, want := range []int64{4, 8, 10} {
+			pass(time.Second)
+			if got := s.states()[0].Read.Sequence; got != want {
+				t.Errorf("%d events are read, want %d", got, want)
+			}
+			pass(interval)
+		}
 	})
 }
 
