@@ -308,6 +308,24 @@ func TestLostLedger(t *testing.T) {
 	})
 }
 
+// Nor does it read on, if nobody is told of anything: it notices when it writes the ledger.
+func TestLostLedgerIsNoticedAtAWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := with(t, func(r *rules.Rule) { r.Levels[0].For = time.Hour })
+		s.start(p)
+		p.feed("oven", 10*time.Second, hot)
+		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
+			t.Fatal(err)
+		}
+		p.feed("kiln", 10*time.Second, hot)
+		if n := len(s.states()); n != 0 {
+			t.Errorf("it still reads %d partitions", n)
+		}
+		s.end()
+	})
+}
+
 // What is owed stays owed until every receiver has settled it.
 func TestOwedToEachReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -28,6 +29,9 @@ func TestPendingAlarmOfADevice(t *testing.T) {
 		p.publish("both", 90)
 		p.publish("cold", 20)
 		pass(time.Second)
+		if got := s.device("both").Partitions; !slices.Equal(got, []string{"7"}) {
+			t.Errorf("it is in the partitions %v", got)
+		}
 		alarms := s.device("both").Alarms
 		if len(alarms) != 1 || alarms[0].Phase != rules.Pending || alarms[0].Value != 90 || alarms[0].Limit != threshold {
 			t.Errorf("got %+v, want a pending alarm of 90 at %v", alarms, threshold)
@@ -126,6 +130,9 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		p.publishProperties("quiet", `{}`, map[string]any{"quiet": "true"})
 		time.Sleep(time.Second)
 		synctest.Wait()
+		if n := s.states()[0].Known; n != 3 {
+			t.Errorf("it knows %d devices, of 3", n)
+		}
 		for _, device := range []string{"first", "second"} {
 			got := s.device(device)
 			want := []partitions.HeardState{{Partition: "0", Rule: "offline", At: at, Deadline: at.Add(silent)}}

@@ -210,6 +210,38 @@ func TestForgetEndsAlarms(t *testing.T) {
 	}
 }
 
+// The hub was recreated, and nothing has come to the partition yet: who removes a device of the former hub is answered, and its
+// alarm ends.
+func TestForgetInAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.generation = "old"
+		s := with(t, nil, r)
+		s.start(p)
+		p.feed("oven", 2*window, hot)
+		s.end()
+		p = newPartition("0")
+		p.generation = "new"
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p)
+		pass(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if known, err := next.forget(ctx, "oven"); !known || err != nil {
+			t.Errorf("known %v, %v", known, err)
+		}
+		pass(2 * time.Minute)
+		next.end()
+		if got := r.notified("oven"); got != "alert 1, recovery 1" {
+			t.Errorf("notified of %s", got)
+		}
+		if c := readLedger(t, next.ledgers); len(c.Alarms) > 0 {
+			t.Errorf("the ledger has %+v", c.Alarms)
+		}
+	})
+}
+
 // As long as the ledger cannot be written nobody is told that a device is forgotten; asking again is enough then.
 func TestForgetWhileTheLedgerIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -123,6 +123,43 @@ func TestIncidentGoesOn(t *testing.T) {
 	})
 }
 
+// What people asked to be shown of readings is shown of the one that ended an incident, too.
+func TestIncidentShowsWhatItsReadingsSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s, p := with(t, inSite, r), newPartition("0")
+		s.config.Rules.Show = []string{"floor"}
+		s.start(p)
+		say := func(value float64, floor string) {
+			p.publishProperties("freezer-1", fmt.Sprintf(`{"temperature":%v}`, value), map[string]any{"site": "berlin", "floor": floor})
+		}
+		say(hot, "1")
+		pass(2 * window)
+		say(cool, "2")
+		pass(window)
+		s.end()
+		all := r.all()
+		if len(all) != 2 || all[0].Shown != notify.Shown("").With("floor", "1") || all[1].Shown != notify.Shown("").With("floor", "2") {
+			t.Errorf("told of %+v", all)
+		}
+	})
+}
+
+// A device of which several sensors are members of an incident has one alert that waits.
+func TestAlertOfAnIncidentIsSeenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: failing(errBusy)}
+		s, p := with(t, func(r *rules.Rule) { inSite(r); r.Each, r.Sensor = ".", []string{"s"} }, r), newPartition("0")
+		s.start(p)
+		p.publishProperties("gateway", `[{"s":"a","temperature":91},{"s":"b","temperature":92}]`, map[string]any{"site": "berlin"})
+		pass(time.Minute)
+		if d := s.device("gateway"); len(d.Alarms) != 2 || len(d.Deliveries) != 1 {
+			t.Errorf("it is known as %+v", d)
+		}
+		s.end()
+	})
+}
+
 // A device without the property, or with too long a value, alerts by itself.
 func TestDevicesWithoutAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -255,12 +292,18 @@ func TestIncidentOfARemovedRuleEnds(t *testing.T) {
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
 		p.publishOf("freezer-1", "berlin", 20)
 		time.Sleep(window)
+		if got := s.counts(); got[0].Incidents != 1 || got[1].Incidents != 0 {
+			t.Errorf("incidents are counted whose members are all gone: %+v", got)
+		}
 		s.end()
 		r.set(nil)
 		next := with(t, func(r *rules.Rule) { r.Name = "another" }, r)
 		next.store, next.ledgers = s.store, s.ledgers
 		next.start(p.reopen())
 		time.Sleep(2 * window)
+		if got := next.counts(); got[0].Incidents != 0 {
+			t.Errorf("incidents of another rule are counted: %+v", got)
+		}
 		next.end()
 		if got, want := r.incidents(), "A: 1 in berlin, B: 1 in rome, A over in berlin"; got != want {
 			t.Errorf("told %s, want %s", got, want)

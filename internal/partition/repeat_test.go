@@ -67,6 +67,22 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
+// People see until when an open alarm is not sent again.
+func TestWhatAnOpenAlarmWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, repeating(4*time.Minute), r)
+		s.start(p)
+		start := time.Now()
+		p.feed("oven", time.Minute, hot, hot)
+		alarms := s.device("oven").Alarms
+		if len(alarms) != 1 || len(alarms[0].Waits) != 1 || !alarms[0].Waits[0].Next.Equal(start.Add(4*time.Minute)) {
+			t.Errorf("its alarms are %+v", alarms)
+		}
+		s.end()
+	})
+}
+
 // asked counts the claims that a store is asked for.
 type asked struct {
 	lease.Store

@@ -16,11 +16,14 @@ import (
 func TestDescribeKnowsAnotherCase(t *testing.T) {
 	set := rules.Threshold("temperature", 30, time.Minute)
 	set.Rules[0].Resolved = true
+	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Field: "humidity", Silent: time.Hour, Forget: rules.DefaultForget, Levels: []rules.Level{{}}})
 	s := benchRules(t, set)
 	defer func() { s.box.Close(); s.box.Wait() }()
-	at := telemetry.Position{Sequence: 1, Offset: "x"}
-	s.register.take([]telemetry.Event{{Position: at, Enqueued: time.Now(), Device: "oven-7", Body: []byte(`{"temperature":95}`)}})
-	for asked, want := range map[string]string{"Oven-7": "oven-7", "oven-7": "", "oven-8": ""} {
+	for i, sent := range [][2]string{{"oven-7", `{"temperature":95}`}, {"kiln", `{"humidity":1}`}, {"freezer", `{"humidity":1}`}, {"Freezer", `{"humidity":1}`}, {"pump", `;`}, {"Pump", `{"humidity":1}`}} {
+		at := telemetry.Position{Sequence: int64(i), Offset: "x"}
+		s.register.take([]telemetry.Event{{Position: at, Enqueued: time.Now(), Device: sent[0], Body: []byte(sent[1])}})
+	}
+	for asked, want := range map[string]string{"Oven-7": "oven-7", "oven-7": "", "oven-8": "", "KILN": "kiln", "kiln": "", "freezer": "", "Freezer": "", "pump": ""} {
 		var d DeviceState
 		if s.Describe(sensor.Of(asked), &d); d.Similar != want {
 			t.Errorf("%s: did you mean %q?", asked, d.Similar)

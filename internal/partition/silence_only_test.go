@@ -41,6 +41,11 @@ func TestSilenceOnly(t *testing.T) {
 			p.publishBody("changes", `{"kind":"chilled"}`)
 			p.publishBody("returns", `{"kind":"frozen"}`)
 			time.Sleep(time.Hour)
+			for device, want := range map[string]bool{"stays": false, "chilled": true} {
+				if got := s.device(device).Heard; len(got) != 1 || got[0].Excluded != want {
+					t.Errorf("of %s it knows %+v", device, got)
+				}
+			}
 			s.end()
 			for device, want := range map[string]string{
 				"stays": "alert 6", "changes": "alert 2, recovery 8", "returns": "alert 3, recovery 9, alert 9", "chilled": "", "unknown": "",

@@ -645,6 +645,25 @@ func TestSilenceOfAnOverlappingOwner(t *testing.T) {
 	})
 }
 
+// So it is if nothing comes any more, and nothing is to be written.
+func TestOverlappingOwnerInASilentHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.start(p)
+		p.talk("oven", 0)
+		pass(silent + 5*time.Minute)
+		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
+			t.Fatal(err)
+		}
+		pass(30 * time.Second)
+		if n := len(s.states()); n != 0 {
+			t.Errorf("it still reads %d partitions", n)
+		}
+		s.end()
+	})
+}
+
 // The hub's times may go back a little within a partition: an event that was taken just after a deadline does not prove that none
 // before it is still to come.
 func TestSilenceWhenTheHubsTimesGoBack(t *testing.T) {

@@ -128,13 +128,15 @@ func TestCheckpointFollowsByCount(t *testing.T) {
 // although an alert about a later event waits.
 func TestWhatHoldsTheCheckpoint(t *testing.T) {
 	for name, tt := range map[string]struct {
-		sites []string // of hot devices, one event each; empty: it has none
-		want  int64
+		sites     []string // of hot devices, one event each; empty: it has none
+		want      int64
+		unsettled int // an alert about a member holds it, too
 	}{
-		"the first event":              {[]string{"", ""}, 0},
-		"a record and a later event":   {[]string{"cool", "berlin", ""}, 1},
-		"an event before a record":     {[]string{"cool", "", "berlin"}, 1},
-		"the first event and a record": {[]string{"berlin", ""}, 0},
+		"the first event":              {[]string{"", ""}, 0, 2},
+		"a record and a later event":   {[]string{"cool", "berlin", ""}, 1, 3},
+		"an event before a record":     {[]string{"cool", "", "berlin"}, 1, 3},
+		"the first event and a record": {[]string{"berlin", ""}, 0, 3},
+		"a record alone":               {[]string{"cool", "berlin"}, 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -168,10 +170,16 @@ func TestWhatHoldsTheCheckpoint(t *testing.T) {
 				}
 				pass(2 * interval)
 				wantCheckpoint(t, p, tt.want)
+				if state := s.states()[0]; state.Unsettled != tt.unsettled || tt.want > 0 && state.Oldest.IsZero() || state.Oldest.After(p.log[tt.want].Enqueued) {
+					t.Errorf("unsettled are %d events, since %v; want %d since %v", state.Unsettled, state.Oldest, tt.unsettled, p.log[tt.want].Enqueued)
+				}
 				down.Store(false)
 				r.set(nil)
 				pass(5 * time.Minute)
 				wantCheckpoint(t, p, int64(len(tt.sites)))
+				if state := s.states()[0]; state.Unsettled != 0 || !state.Oldest.IsZero() {
+					t.Errorf("unsettled are %d events, since %v", state.Unsettled, state.Oldest)
+				}
 			})
 		})
 	}

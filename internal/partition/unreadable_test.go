@@ -180,6 +180,15 @@ func TestMoreUnreadableDevicesThanAreKnown(t *testing.T) {
 		if lacking, broken := counts(); lacking+broken != maxUnreadable || broken < maxUnreadable/2 {
 			t.Errorf("%d lack the field, and %d are broken", lacking, broken)
 		}
+		for hash, u := range c.s.register.unreadable {
+			if u.lacks() {
+				delete(c.s.register.unreadable, hash)
+			}
+		}
+		send("kiln", `;;`)
+		if c.send("one more", `;;`); c.s.register.unreadable[roster.Hash("one more")] != nil {
+			t.Error("a device that cannot be read makes room for another one")
+		}
 		time.Sleep(unreadableFor)
 		c.send("door", `{}`)
 		if c.s.register.unreadable[roster.Hash("door")] == nil {

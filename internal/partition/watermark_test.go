@@ -114,3 +114,24 @@ func TestWatermarkBeforeTheFirst(t *testing.T) {
 		t.Errorf("with the second event unsettled the watermark is %+v", got)
 	}
 }
+
+// What was read since somebody looked does not move the watermark: it is not behind the last event of then, nor anywhere while
+// none was read.
+func TestWatermarkIsNoFurtherThanWhatWasRead(t *testing.T) {
+	at := func(sequence int64) telemetry.Position {
+		return telemetry.Position{Generation: "g", Sequence: sequence, Offset: "x"}
+	}
+	for _, tt := range []struct {
+		last, held, want telemetry.Position
+	}{
+		{at(5), at(3), at(3)},
+		{at(5), at(5), at(5)},
+		{at(5), at(7), at(5)},
+		{at(5), telemetry.Position{}, telemetry.Position{}},
+		{telemetry.Position{}, at(3), telemetry.Position{}},
+	} {
+		if got := (&watermark{last: tt.last}).before(placeOf(tt.held)); got != tt.want {
+			t.Errorf("read up to %d, and held at %d, it is %+v", tt.last.Sequence, tt.held.Sequence, got)
+		}
+	}
+}
