@@ -712,20 +712,44 @@ func TestBeginWithoutACheckpoint(t *testing.T) {
 
 // Who may have been heard while nobody listened is not forgotten for that: it has its time, and then it is silent.
 func TestNobodyIsForgottenWhoMayHaveBeenHeard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.sends("oven")
-		b.Save(t.Context(), true)
-		b.now = forget + time.Hour
-		b.loses("oven")
-		time.Sleep(time.Until(b.start.Add(b.now))) // the floor is by this machine's clock
-		b.begin(b.log[1].Position)
-		b.says("when somebody listens again", "")
-		b.now += limit + time.Minute
-		b.says("once nothing has come for the limit", "oven fell")
-		b.now += forget
-		b.says("once nothing has come for so long again", "oven forgotten, unwatched")
-	})
+	for name, missed := range map[string]func(*bench){
+		"a checkpoint has passed it": func(b *bench) {
+			time.Sleep(time.Until(b.start.Add(b.now))) // the floor is by this machine's clock
+			b.begin(b.log[1].Position)
+		},
+		"it has expired, with all that came": func(b *bench) {
+			b.begin(b.log[0].Position)
+			e := b.log[1]
+			e.MessageSource = telemetry.SourceExpired
+			b.hear(e, false, 0)
+		},
+		"it has expired, and another one comes": func(b *bench) {
+			b.begin(b.log[0].Position)
+			b.hear(*b.publish("kiln"), false, 0)
+		},
+		"it has expired, and one comes that cannot be decoded": func(b *bench) {
+			b.begin(b.log[0].Position)
+			e := *b.publish("kiln")
+			e.Undecodable = "broken"
+			b.hear(e, false, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				b.sends("oven")
+				b.Save(t.Context(), true)
+				b.now = forget + time.Hour
+				b.loses("oven")
+				missed(b)
+				b.says("when somebody listens again", "")
+				b.now += limit + time.Minute
+				b.says("once nothing has come for the limit", "oven fell")
+				b.now += forget
+				b.says("once nothing has come for so long again", "oven forgotten, unwatched")
+			})
+		})
+	}
 }
 
 // A device of a hub that was made anew is forgotten, however often a partition to which nothing comes changes owners: reading

@@ -539,7 +539,7 @@ func (w *Watch) follow(e *telemetry.Event) {
 	switch {
 	case e.MessageSource == telemetry.SourceExpired: // it stands for what has expired unread, which may be one event
 		//planted:expired-is-no-gap skip
-		w.roster.Raise(at)
+		w.roster.Unheard(at)
 		w.reach(at)
 
 	case e.Undecodable == "":
@@ -550,19 +550,32 @@ func (w *Watch) follow(e *telemetry.Event) {
 		}
 
 		if w.expected > 0 && at.Sequence > w.expected {
-			w.roster.Miss(from, at)
+			w.miss(from, at)
 		}
 		w.reach(at)
 
 	default: // it came to the hub; the number that it claims proves nothing, but that some may be missing
 		//planted:undecodable-hides-gap if false
 		if w.expected > 0 && at.Sequence > w.expected && !e.Enqueued.IsZero() {
-			w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
+			w.miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
 		}
 		if at.Sequence >= w.expected { // else it comes again
 			w.expected = cmp.Or(w.expected, at.Sequence) + 1
 		}
 		w.sign(at.Time)
+	}
+}
+
+// miss notes that events are missing between two that the hub took at these times, in Unix ms, the second of them at to. Who was
+// not silent before them, and would be forgotten before it is silent after them, has its time. A compacted hub has shorter gaps
+// all the time.
+func (w *Watch) miss(from int64, to roster.Place) {
+	w.roster.Miss(from, to)
+	for i := range w.rules {
+		limit, forget := w.rules[i].Limit.Milliseconds(), w.rules[i].Forget.Milliseconds()
+		if to.Time-from > max(limit, forget-2*limit) {
+			w.roster.ExcuseAll(i, to.Time)
+		}
 	}
 }
 

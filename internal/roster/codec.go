@@ -356,7 +356,7 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 		}
 
 		if to.columns[column].Floor == unheard {
-			to.excuseAll(column, now)
+			to.ExcuseAll(column, now)
 		}
 	}
 

@@ -276,11 +276,12 @@ func (r *Roster) Raise(to Place) {
 func (r *Roster) Unheard(to Place) {
 	r.Raise(to)
 	for i := range r.columns {
-		r.excuseAll(i, to.Time)
+		r.ExcuseAll(i, to.Time)
 	}
 }
 
-func (r *Roster) excuseAll(column int, until int64) {
+// ExcuseAll is Excuse for every device.
+func (r *Roster) ExcuseAll(column int, until int64) {
 	for device := range r.names {
 		r.Excuse(device, column, until)
 	}
