@@ -723,6 +723,16 @@ func TestNobodyIsForgottenWhoMayHaveBeenHeard(t *testing.T) {
 			e.MessageSource = telemetry.SourceExpired
 			b.hear(e, false, 0)
 		},
+		"it has expired, in a hub that was made anew, of which nothing was read": func(b *bench) {
+			anew := telemetry.Position{Generation: "another"}
+			b.begin(anew)
+			b.Save(b.t.Context(), true)
+			time.Sleep(time.Until(b.start.Add(b.now)))
+			b.begin(anew)
+			e := b.log[1]
+			e.MessageSource = telemetry.SourceExpired
+			b.hear(e, false, 0)
+		},
 		"it has expired, and another one comes": func(b *bench) {
 			b.begin(b.log[0].Position)
 			b.hear(*b.publish("kiln"), false, 0)
