@@ -58,8 +58,12 @@ func (m *Message) look(
 			m.part, m.index = p, j
 			why = p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			all.Add(p.cut.Cut, why)
-			if heard(p, why) && why.HasReading() {
-				reaches = m.reaches(p) || reaches
+			if !heard(p, why) || !why.HasReading() {
+				continue
+			}
+
+			for _, r := range p.cut.rules { // each of them, because it counts
+				reaches = m.reaches(p, r) || reaches
 			}
 		}
 
@@ -71,30 +75,21 @@ func (m *Message) look(
 	return all.All, reaches
 }
 
-// reaches reports whether the measurement that was read last reaches a limit of a rule without state.
-func (m *Message) reaches(p *part) bool {
-	reached := false
-	for _, r := range p.cut.rules {
-		if p.found[r.reads.Field].Reason != telemetry.ReasonOK {
-			continue
-		}
-
-		look := r.Look(p.found, r.reads)
-		switch {
-		case look.Leaves, look.Excluded != nil:
-		case r.override: // each of them, because it counts
-			reached = m.overridden(p, r, &look) || reached
-		case r.Breaching(look.Value, r.mildest):
-			reached = true
-		}
+// reaches reports whether the measurement in p that was read last reaches a limit of r, as one without state. If measurements
+// say something of r's limits, it counts what they do.
+func (m *Message) reaches(p *part, r *rule) (reached bool) {
+	if p.found[r.reads.Field].Reason != telemetry.ReasonOK {
+		return false
 	}
 
-	return reached
-}
+	look := r.Look(p.found, r.reads)
+	switch {
+	case look.Leaves, look.Excluded != nil:
+		return false
+	case !r.override:
+		return r.Breaching(look.Value, r.mildest)
+	}
 
-// overridden reports whether a reading in p reaches a limit of r, whose measurements say something of those. It counts
-// what they do.
-func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) {
 	isCounted := r.Base() != ""
 	if isCounted { // once, for all levels
 		m.evaluator.book.Counters.Override[look.HasLimits].Add(1)
