@@ -241,6 +241,68 @@ func TestEndAfterOneWrite(t *testing.T) {
 	}
 }
 
+// Whoever takes over a ledger that a group's last member has left, before its record says so, writes that: then its end is due,
+// also of a rule that is not configured any more.
+func TestLastMemberHasLeftTheLedgerAlone(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		for _, written := range []bool{false, true} {
+			t.Run(fmt.Sprint(removed, written), func(t *testing.T) {
+				g := newGrouped(t)
+				g.read("freezer-1", "berlin", "40")
+				g.settled()
+				g.records.err = errors.New("503")
+				for key := range g.alarms.byKey {
+					g.end(key, micros(time.Now()), true)
+				}
+				content := g.alarms.history.content(g.mark.last)
+				g.addEnds(&content)
+				if len(content.Alarms) != 0 || len(content.Ends) != 1 || content.Ends[0].Incident != "" || len(content.Levels) != 1 {
+					t.Fatalf("the ledger has %+v", content)
+				}
+				if g.records.err = nil; written { // and then the owner died
+					g.write()
+				}
+
+				next := newGrouped(t)
+				next.records = g.records
+				if removed {
+					next.evaluator.levels, next.levels = nil, nil
+				}
+				next.mark.last = g.mark.last
+				for _, l := range content.Levels {
+					next.recall(l)
+				}
+				next.restoreEnd(content.Ends[0])
+				next.write()
+				if got, want := next.to.counts(), "1 given, 0 withdrawn"; got != want || !next.to.last().Incident.Over || next.mark.held.Len() != 0 {
+					t.Errorf("%s, want %s; %d hold the watermark", got, want, next.mark.held.Len())
+				}
+			})
+		}
+	}
+}
+
+// The ledger says no more that a record was to be written once it was, and the incident goes on with members elsewhere.
+func TestLastMemberHasLeftOfSeveralPartitions(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.settled()
+	for group, r := range g.records.records {
+		r.Entries["1"] = incident.Entry{Members: 1}
+		g.records.records[group] = r
+	}
+	g.records.err = errors.New("503")
+	g.read("freezer-1", "berlin", "20")
+	g.alarms.history.edited = false
+	g.records.err = nil
+	g.berlin().queued = false // who tries again has it
+	g.queue(g.berlin())
+	g.write()
+	if got, want := g.to.counts(), "1 given, 0 withdrawn"; got != want || !g.alarms.history.edited || len(g.groups) != 0 {
+		t.Errorf("%s, want %s; the ledger is to be written: %v, %d groups", got, want, g.alarms.history.edited, len(g.groups))
+	}
+}
+
 // An end does not go out any more once a device is hot again, although the record cannot say so yet.
 func TestEndIsDroppedBeforeTheRecordSaysSo(t *testing.T) {
 	g := newGrouped(t)
@@ -320,25 +382,21 @@ func TestEndThatIsDueAlready(t *testing.T) {
 	}
 }
 
-// What nobody ends is ended by the owner of the first partition, and by the next owner of one that had members; nobody ends
-// what has members here.
+// Who else than the owner of the first partition ends what nobody ends, and what has members here, is nobody.
 func TestWhoAdoptsAnIncident(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		id       string        // of the partition
 		device   string        // that is a member here before, if not empty
 		members  int           // that the record has of this partition
-		other    bool          // the record is of another one
 		lasts    time.Duration // for which it has been over
 		site     string
 		isDue    bool
 		isWanted bool // its record is to be written
 	}{
 		{name: "overdue", id: "0", lasts: 2 * time.Hour, site: "berlin", isDue: true, isWanted: true},
-		{name: "overdue, of another one", id: "0", other: true, lasts: 2 * time.Hour, site: "berlin", isDue: true, isWanted: true},
-		{name: "overdue, elsewhere", id: "1", other: true, lasts: 2 * time.Hour, site: "berlin"},
-		{name: "just over", id: "1", lasts: time.Second, site: "berlin", isDue: true, isWanted: true},
-		{name: "just over, of another one", id: "0", other: true, lasts: time.Minute, site: "berlin"},
+		{name: "overdue, elsewhere", id: "1", lasts: 2 * time.Hour, site: "berlin"},
+		{name: "just over", id: "0", lasts: time.Minute, site: "berlin"},
 		{name: "with a member", id: "0", device: "freezer-1", lasts: 2 * time.Hour, site: "berlin"},
 		{name: "members that nobody knows", id: "1", members: 2, site: "berlin", isWanted: true},
 		{name: "members that are known", id: "1", device: "freezer-1", members: 2, site: "berlin"},
@@ -352,16 +410,12 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 				g.settled()
 			}
 			before := len(g.to.given)
-			of := tt.id
-			if tt.other {
-				of = "2"
-			}
-			r := incident.Record{ID: "a", State: incident.Running, Overs: 1, Entries: map[string]incident.Entry{of: {Members: tt.members}}}
+			r := incident.Record{ID: "a", State: incident.Running, Overs: 1, Entries: map[string]incident.Entry{tt.id: {Members: tt.members}}}
 			if tt.lasts > 0 {
 				r.State = incident.Over
 			}
-			group := incident.Group{Rule: g.evaluator.levels[0].rule.Name, Per: "site", Value: tt.site}
-			g.adopt(incident.Listed{Group: group, Record: r, Age: tt.lasts})
+			of := incident.Group{Rule: g.evaluator.levels[0].rule.Name, Per: "site", Value: tt.site}
+			g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts})
 			if isDue := len(g.to.given) > before; isDue != tt.isDue {
 				t.Errorf("an end is due: %v", isDue)
 			}
@@ -371,9 +425,9 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 			if tt.device == "" && !tt.isWanted && len(g.groups) > 0 {
 				t.Error("there is a group")
 			}
-			group.Per = "plant"
+			of.Per = "plant"
 			g.regrouped = nil
-			if g.adopt(incident.Listed{Group: group, Record: r, Age: tt.lasts}); len(g.regrouped) > 0 {
+			if g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts}); len(g.regrouped) > 0 {
 				t.Error("one of no rule is adopted")
 			}
 		})

@@ -175,13 +175,11 @@ func (reg *register) adopt(l incident.Listed) {
 
 	level := levels[i]
 	g := reg.groups[level.groupKey(value)]
-	_, isOurs := l.Record.Entries[reg.id] // a former owner may have had the end due, and died before its ledger had it
-	//planted:end-of-former-unsent isOurs = false
-	isUnended := l.Record.State == incident.Over && (isOurs || reg.id == firstPartition && l.Age > adoptEvery)
+	isOverdue := reg.id == firstPartition && l.Record.State == incident.Over && l.Age > adoptEvery
 	switch {
 	case g == nil && l.Record.Entries[reg.id].Members > 0:
 		reg.write(reg.groupOf(level, value))
-	case isUnended && (g == nil || g.members == 0):
+	case isOverdue && (g == nil || g.members == 0):
 		//planted:overdue-ends-unsent skip
 		reg.endGroup(reg.groupOf(level, value), l.Record.End(), l.Record.Began)
 	}
