@@ -315,6 +315,10 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 		return nil
 
 	case *frames.End:
+		if s.choked {
+			return nil
+		}
+
 		c.mu.Lock()
 		defer c.mu.Unlock()
 

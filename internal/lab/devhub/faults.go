@@ -21,7 +21,7 @@ type faults struct {
 	mu      sync.Mutex
 	stalled chan struct{} // closed by Resume; nil if the hub is not stalled
 	calls   callLimit
-	// by what is refused: a node, a partition's links, or links that begin after a value of an annotation
+	// by what is refused: a node, a partition's links, links that begin after a value of an annotation, or what is choked
 	refusals map[string]refusals
 }
 
@@ -98,6 +98,12 @@ func (h *Hub) SetLatency(d time.Duration) { h.faults.latency.Store(int64(d)) }
 func (h *Hub) RefuseClaims(n int, status int) {
 	h.faults.set(nodeCBS, refusals{n: n, status: int32(status)})
 }
+
+// Choke makes the hub take nothing more, be it a message or that the session ends, on the sessions on which the next n
+// links are attached that send to a path: $cbs, $management or that of the hub. It says so by a window of 0.
+func (h *Hub) Choke(path string, n int) { h.faults.set(choked+strings.ToLower(path), refusals{n: n}) }
+
+const choked = "choked " // and the path
 
 // DropClaims makes the hub take the next n claims for nothing, and not answer them.
 func (h *Hub) DropClaims(n int) { h.faults.set(nodeCBS, refusals{n: n}) }

@@ -30,6 +30,7 @@ const (
 type session struct {
 	channel  uint16           // the hub's
 	ended    bool             // by the hub; the client has yet to answer
+	choked   bool             // see Choke
 	links    map[uint32]*link // by the client's handle
 	nextIn   uint32           // transfer id
 	inWindow uint32           // transfers that the client may still send
@@ -321,6 +322,12 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 
 	default:
 		return notFound(a.Target.Address)
+	}
+
+	if _, isChoked := c.hub.faults.refuse(choked + path); isChoked {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.session.choked, l.session.inWindow = true, 0
 	}
 
 	return nil

@@ -118,14 +118,19 @@ type connection struct {
 
 // run opens the connection, renews its claim, and closes it when it has ended.
 func (c *connection) run() {
-	defer c.end()
+	defer func() {
+		c.end()
+		if c.amqp != nil {
+			<-c.amqp.Done()
+		}
+	}()
+
 	next, err := c.open()
 	c.err = err
 	close(c.ready)
 	if err != nil {
 		return
 	}
-	defer c.amqp.Close() // sends a farewell, and waits for no answer
 
 	var fault telemetry.Fault
 	for failures := 0; ; {
@@ -177,12 +182,10 @@ func (c *connection) open() (time.Time, error) {
 		return time.Time{}, expired(ctx, err)
 	}
 
-	next, err := c.claim()
-	if err != nil {
-		_ = c.amqp.Close()
-	}
+	// Sends a farewell, and waits for no answer. It ends what waits for the hub, a claim too. run waits for it.
+	context.AfterFunc(c.ctx, func() { _ = c.amqp.Close() })
 
-	return next, err
+	return c.claim()
 }
 
 var errNotOpened = fmt.Errorf("the hub has not opened the link in time: %w", context.DeadlineExceeded)

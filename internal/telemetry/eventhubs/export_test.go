@@ -61,3 +61,9 @@ const MaxEventBytes = maxEventBytes
 
 // Owner is the id under which s owns partitions.
 func (s *Source) Owner() string { return s.owner }
+
+// Ask asks the hub about itself.
+func (s *Source) Ask(ctx context.Context) error {
+	_, err := s.query(ctx, toRead, none)
+	return err
+}

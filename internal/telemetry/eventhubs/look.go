@@ -210,5 +210,8 @@ func Send(ctx context.Context, config Config, device string, body []byte) (err e
 	annotations := amqp.Annotations{
 		"x-opt-partition-key": device, "iothub-connection-device-id": device, "iothub-message-source": "Telemetry",
 	}
-	return sender.Send(ctx, &amqp.Message{Annotations: annotations, Data: [][]byte{body}}, nil)
+	message := &amqp.Message{Annotations: annotations, Data: [][]byte{body}}
+	defer context.AfterFunc(ctx, c.end)() // by which the library's Send ends in time: docs/dev/upstream.md
+
+	return expired(ctx, sender.Send(context.WithoutCancel(ctx), message, nil))
 }

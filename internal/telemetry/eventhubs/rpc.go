@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/Azure/go-amqp"
 	"github.com/google/uuid"
@@ -41,7 +42,7 @@ type rpc struct {
 
 	ctx     context.Context // ends once no more answers come; its cause says why
 	end     context.CancelCauseFunc
-	reading sync.WaitGroup
+	running sync.WaitGroup // read, and each request until the library has sent it
 
 	mu      sync.Mutex
 	next    int                             // id of the next request
@@ -71,7 +72,7 @@ func (c *connection) openRPC(ctx context.Context, node string) (*rpc, error) {
 		return nil, expired(ctx, err)
 	}
 
-	r.reading.Go(r.read)
+	r.running.Go(r.read)
 
 	return r, nil
 }
@@ -106,11 +107,26 @@ func (r *rpc) read() {
 // request sends a request and returns the value of its answer. The error is a *statusError if the hub refuses it, and
 // errAnswer if the answer is not one.
 func (r *rpc) request(ctx context.Context, properties map[string]any, value any) (any, error) {
-	got := make(chan *amqp.Message, 1)
+	got, sent := make(chan *amqp.Message, 1), make(chan error, 1)
 	r.mu.Lock()
+	if r.ctx.Err() != nil { // close may no longer wait for it
+		r.mu.Unlock()
+		return nil, context.Cause(r.ctx)
+	}
+
 	id := strconv.Itoa(r.next)
 	r.next++
 	r.waiting[id] = got
+
+	// The library's Send may wait for the hub after its context has ended, and for ever if that ends at the same time as
+	// the link: docs/dev/upstream.md. So its context does not end, and ctx is waited for beside it.
+	r.running.Go(func() {
+		sent <- r.sender.Send(context.WithoutCancel(ctx), &amqp.Message{
+			Properties:            &amqp.MessageProperties{MessageID: id, ReplyTo: &r.replies},
+			ApplicationProperties: properties,
+			Value:                 value,
+		}, nil)
+	})
 	r.mu.Unlock()
 	defer func() {
 		r.mu.Lock()
@@ -118,13 +134,13 @@ func (r *rpc) request(ctx context.Context, properties map[string]any, value any)
 		delete(r.waiting, id)
 	}()
 
-	err := r.sender.Send(ctx, &amqp.Message{
-		Properties:            &amqp.MessageProperties{MessageID: id, ReplyTo: &r.replies},
-		ApplicationProperties: properties,
-		Value:                 value,
-	}, nil)
-	if err != nil {
-		return nil, expired(ctx, err)
+	select {
+	case err := <-sent:
+		if err != nil {
+			return nil, expired(ctx, err)
+		}
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 
 	select {
@@ -156,9 +172,16 @@ func (s *Source) limited(ctx context.Context) (context.Context, context.CancelFu
 
 // close returns once the links are closed.
 func (r *rpc) close() {
+	r.mu.Lock()
 	r.end(nil)
-	r.reading.Wait()
+	r.mu.Unlock()
+
 	ctx, cancel := context.WithTimeout(context.Background(), shortTimeout)
 	defer cancel()
 	_ = r.session.Close(ctx)
+
+	// If the hub does not confirm that, what still waits for it ends with the connection alone. One on which nothing comes
+	// at all lasts no longer either.
+	defer time.AfterFunc(r.connection.source.openLimit, r.connection.end).Stop()
+	r.running.Wait()
 }
