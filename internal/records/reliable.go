@@ -28,33 +28,32 @@ type reliable struct {
 // Write implements [Store].
 func (s reliable) Write(ctx context.Context, r Record) (etag string, err error) {
 	err = retry(ctx, OpWrite, r.Name, func(ctx context.Context) (err error) {
-		if etag, err = s.once.Write(ctx, r); errors.Is(err, ErrConflict) {
-			etag, err = s.resolve(ctx, r, err)
+		etag, err = s.once.Write(ctx, r)
+		if !errors.Is(err, ErrConflict) {
+			return err
 		}
-		return err
+
+		conflict := err
+		var there Record
+		if r.Content == nil {
+			there, err = s.once.Stat(ctx, r.Name)
+		} else {
+			there, err = s.once.Read(ctx, r.Name, len(r.Content))
+		}
+
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return conflict
+		case err != nil:
+			return err
+		case there.ETag == r.ETag, !maps.Equal(there.Values, r.Values), !bytes.Equal(there.Content, r.Content):
+			return conflict
+		}
+
+		etag = there.ETag // it is there already
+		return nil
 	})
 	return etag, err
-}
-
-// resolve returns the ETag of r if r is what the store has, else the conflict.
-func (s reliable) resolve(ctx context.Context, r Record, conflict error) (etag string, err error) {
-	var there Record
-	if r.Content == nil {
-		there, err = s.once.Stat(ctx, r.Name)
-	} else {
-		there, err = s.once.Read(ctx, r.Name, len(r.Content))
-	}
-
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return "", conflict
-	case err != nil:
-		return "", err
-	case there.ETag == r.ETag, !maps.Equal(there.Values, r.Values), !bytes.Equal(there.Content, r.Content):
-		return "", conflict
-	}
-
-	return there.ETag, nil
 }
 
 // Delete implements [Store].
