@@ -40,17 +40,14 @@ type Call struct {
 }
 
 // An Observer is called before each call of a lease.Store. It returns the context for
-// it, and what to call when it has ended, or nil. It is called concurrently.
+// it, and what to call when it has ended. It is called concurrently.
 type Observer func(ctx context.Context, op Operation) (context.Context, func(Call))
 
 // Store returns next, whose calls the observers see, the first of them
-// outermost: it begins before the others and ends after them. A nil Observer is
-// left out; without any, Store returns next itself.
+// outermost: it begins before the others and ends after them.
 func Store(next lease.Store, observers ...Observer) lease.Store {
 	for _, o := range slices.Backward(observers) {
-		if o != nil {
-			next = observed{next, o}
-		}
+		next = observed{next, o}
 	}
 
 	return next
@@ -61,21 +58,13 @@ type observed struct {
 	observer Observer
 }
 
-func (s observed) begin(ctx context.Context, op Operation) (_ context.Context, end func(Call)) {
-	ctx, end = s.observer(ctx, op)
-	if end == nil {
-		end = func(Call) {}
-	}
-	return ctx, end
-}
-
 func (s observed) Acquire(
 	ctx context.Context,
 	key string,
 	ttl time.Duration,
 	next func(lease.Record) (string, error),
 ) (lease.Lease, error) {
-	ctx, end := s.begin(ctx, OpAcquire)
+	ctx, end := s.observer(ctx, OpAcquire)
 	var declined error // what next returned last
 	l, err := s.next.Acquire(ctx, key, ttl, func(r lease.Record) (note string, err error) {
 		note, declined = next(r)
@@ -91,21 +80,21 @@ func (s observed) Acquire(
 }
 
 func (s observed) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
-	ctx, end := s.begin(ctx, OpExtend)
+	ctx, end := s.observer(ctx, OpExtend)
 	extended, err := s.next.Extend(ctx, l, note, ttl)
 	end(Call{Outcome: outcomeOf(err), Err: err, Lease: l})
 	return extended, err
 }
 
 func (s observed) Release(ctx context.Context, l lease.Lease, note string) error {
-	ctx, end := s.begin(ctx, OpRelease)
+	ctx, end := s.observer(ctx, OpRelease)
 	err := s.next.Release(ctx, l, note)
 	end(Call{Outcome: outcomeOf(err), Err: err, Lease: l})
 	return err
 }
 
 func (s observed) Read(ctx context.Context, key string) (lease.Record, error) {
-	ctx, end := s.begin(ctx, OpRead)
+	ctx, end := s.observer(ctx, OpRead)
 	r, err := s.next.Read(ctx, key)
 	end(Call{Outcome: outcomeOf(err), Err: err})
 	return r, err

@@ -66,21 +66,6 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// Who does not want to see a call is not told of it.
-func TestObserveNot(t *testing.T) {
-	s := observe.Store(memlease.New(), func(ctx context.Context, _ observe.Operation) (context.Context, func(observe.Call)) { return ctx, nil })
-	l, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil })
-	if err == nil {
-		l, err = s.Extend(t.Context(), l, "", time.Minute)
-	}
-	if err == nil {
-		err = s.Release(t.Context(), l, "")
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
 // contexts is a store that looks for a key in the contexts of its calls.
 type contexts struct {
 	*memlease.Store
