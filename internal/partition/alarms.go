@@ -309,9 +309,9 @@ func (h *history) keep(key alarmKey, k alarm) {
 	}
 }
 
-// reach applies the segments that the watermark w has passed. It returns the position at which alarms are
-// exact then, and whether the ledger in the store lacks something that alarms have. A segment without
-// changes stays in place of what was applied until that is written: seal comes before another change.
+// reach applies the segments that the watermark w has passed, and seals the rest. It returns the position at which alarms are
+// exact then, and whether the ledger in the store lacks something that alarms have. A segment without changes stays in place
+// of what was applied until that is written.
 func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind bool) {
 	at = h.position
 	//planted:ledger-ahead if len(h.segments) > 0 { w = h.segments[len(h.segments)-1].last }
@@ -334,6 +334,8 @@ func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind boo
 		clear(h.segments[:n-1])
 		h.segments = h.segments[n-1:]
 	}
+
+	h.seal()
 
 	return at, n > 0 || h.edited
 }

@@ -321,7 +321,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 
 	crowded := v.register.alarms.crowded(key)
 	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.register.alarms.room()) {
-		v.register.evaluator.book.Counters.Untracked.Add(1)
+		v.evaluator.book.Counters.Untracked.Add(1)
 		p.crowded = crowded
 		p.followed = false
 		p.open = true // better too early than never
@@ -387,7 +387,7 @@ func (v *evaluation) group(l *level) string {
 	case value == "":
 		v.evaluator.book.Counters.Unshared.Add(1)
 	case !v.register.mayJoin(l, value):
-		v.register.evaluator.book.Counters.Untracked.Add(1)
+		v.evaluator.book.Counters.Untracked.Add(1)
 		return ""
 	}
 

@@ -84,7 +84,6 @@ func TestHistoryIsExact(t *testing.T) {
 			},
 			"tick": func(t *rapid.T) {
 				p, behind := h.reach(w.position())
-				h.seal()
 				if p.Sequence > max(w.position().Sequence, h.position.Sequence) {
 					t.Fatalf("the ledger's position %d is after the watermark %d", p.Sequence, w.position().Sequence)
 				}
@@ -140,7 +139,6 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 			watermark = 0 // the first one has waited for long
 		}
 		p, behind := h.reach(at(watermark))
-		h.seal()
 		if h.full() {
 			t.Fatalf("%d changes after %d ticks of 700 devices", h.changes, tick)
 		}

@@ -390,8 +390,6 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 	s.register.mu.Lock()
 	h := &s.register.alarms.history
 	at, behind := h.reach(settled)
-	h.seal()
-
 	if !behind {
 		s.register.mu.Unlock()
 		return nil
