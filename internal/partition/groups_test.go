@@ -338,6 +338,26 @@ func TestWatermarkStaysBeforeWhatARecordLacks(t *testing.T) {
 	}
 }
 
+// What changes while a record is written is not in it: the watermark stays before that until it is written, too.
+func TestWatermarkStaysBeforeWhatChangesMeanwhile(t *testing.T) {
+	g := newGrouped(t)
+	g.read("kiln", "", "20")
+	writes := 0
+	g.records.during = func() {
+		writes++
+		switch at := g.mark.position(); {
+		case writes == 1:
+			g.read("freezer-1", "berlin", "20")
+		case at.Sequence != 2:
+			t.Errorf("the watermark is %+v", at)
+		}
+	}
+	g.read("freezer-1", "berlin", "40")
+	if at := g.mark.position(); at.Sequence != 3 || writes != 2 {
+		t.Errorf("after %d writes the watermark is %+v", writes, at)
+	}
+}
+
 // A silence is a member of a group once the ledger in the store holds it.
 func TestSilenceIsAMemberOnceTheLedgerHoldsIt(t *testing.T) {
 	set := rules.Set{Rules: []rules.Rule{{Name: "offline", Per: "gateway", Silent: time.Hour, Forget: rules.DefaultForget, Resolved: true, Levels: []rules.Level{{}}}}}

@@ -63,7 +63,6 @@ func (s *Stream) writeIncident(g *group) {
 			return
 		}
 
-		signal(s.room)
 		if err == nil {
 			failed = 0
 			continue

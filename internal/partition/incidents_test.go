@@ -186,13 +186,15 @@ func TestDevicesWithoutAGroup(t *testing.T) {
 	})
 }
 
-// While the record of an incident cannot be written nobody is told, and nothing is settled; then both come.
+// While the record of an incident cannot be written nobody is told, and nothing is settled; then both come. It is tried again
+// with pauses that grow.
 func TestIncidentsWithoutRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, down := &receiver{}, atomic.Bool{}
+		r, down, failed := &receiver{}, atomic.Bool{}, atomic.Int64{}
 		s, p := with(t, inSite, r), newPartition("0")
 		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, _ records.Op, name string, call func(context.Context) error) error {
 			if down.Load() && strings.HasPrefix(name, "incidents/") {
+				failed.Add(1)
 				return errors.New("503")
 			}
 			return call(ctx)
@@ -210,6 +212,9 @@ func TestIncidentsWithoutRecords(t *testing.T) {
 		}
 		if logs.FilterMessageSnippet("the record of an incident cannot be written").Len() == 0 {
 			t.Errorf("nobody is told why: %v", logs.All())
+		}
+		if n := failed.Load(); n < 5 || n > 25 { // after 1, 2, 4, … 60 s, or half of that
+			t.Errorf("it was tried %d times in five minutes", n)
 		}
 		wantCheckpoint(t, p, 1)
 		down.Store(false)
@@ -666,7 +671,7 @@ func TestSilentGatewayIsToldByTheNextOwner(t *testing.T) {
 	})
 }
 
-// A partition ends once no record of an incident is being written any more.
+// So many records of incidents are written at a time, and a partition ends once none is any more.
 func TestEndWaitsForRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, p := with(t, inSite, &receiver{}), newPartition("0")
@@ -680,10 +685,12 @@ func TestEndWaitsForRecords(t *testing.T) {
 			return call(ctx)
 		})
 		s.start(p)
-		p.publishOf("freezer-1", "berlin", 40)
+		for i := range 10 {
+			p.publishOf(fmt.Sprint("freezer-", i), fmt.Sprint("site-", i), 40)
+		}
 		pass(time.Second)
-		if writing.Load() != 1 {
-			t.Fatal("no record is being written")
+		if n := writing.Load(); n != 8 {
+			t.Errorf("%d records are being written, want 8", n)
 		}
 		s.end()
 		if writing.Load() != 0 {
