@@ -376,7 +376,6 @@ func (reg *register) writeMembers(ctx context.Context, records Incidents, g *gro
 		}
 
 		g.incident, g.began = result.Incident, result.Began
-		reg.dropEnd(g)
 
 	case result.End != incident.End{}:
 		reg.endGroup(g, result.End, result.Began)

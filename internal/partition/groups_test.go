@@ -32,7 +32,7 @@ type memory struct {
 	records map[incident.Group]incident.Record
 	begun   int
 	err     error  // of any write
-	during  func() // happens during a Sync; nil: nothing does
+	during  func() // happens during a Sync or Read; nil: nothing does
 }
 
 func (m *memory) Sync(_ context.Context, g incident.Group, partition string, e incident.Entry) (result incident.Result, err error) {
@@ -45,6 +45,17 @@ func (m *memory) Sync(_ context.Context, g incident.Group, partition string, e i
 	}
 	m.records[g], result = m.records[g].Sync(partition, e, fmt.Sprint("id-", m.begun), time.Now())
 	return result, nil
+}
+
+func (m *memory) Read(_ context.Context, g incident.Group) (incident.Record, time.Time, error) {
+	if m.during != nil {
+		m.during()
+	}
+	return m.records[g], time.Now(), m.err
+}
+
+func (*memory) Open(context.Context, int, time.Duration) ([]incident.Listed, bool, error) {
+	return nil, true, nil
 }
 
 func (m *memory) Close(_ context.Context, g incident.Group, e incident.End) error {
@@ -358,6 +369,51 @@ func TestWatermarkStaysBeforeWhatChangesMeanwhile(t *testing.T) {
 	}
 }
 
+// Nothing is claimed for an alert while the record of its incident is being written, or for one of which nothing is known.
+func TestAlertIsNotClaimedForBeforeItsRecord(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	key, n, s := g.berlin().key, g.to.last(), &Stream{register: g.register}
+	if err := s.MayClaim(key, n); err != nil {
+		t.Error(err)
+	}
+	g.queue(g.berlin())
+	if err := s.MayClaim(key, n); err != errNotWritten {
+		t.Errorf("while it is being written: %v", err)
+	}
+	if err := s.MayClaim(g.evaluator.levels[0].groupKey("rome"), n); err != errNotWritten {
+		t.Errorf("of a group that is not there: %v", err)
+	}
+}
+
+// An end that the record contradicts is not sent, and is due no more; another one that has become due meanwhile stays.
+func TestEndThatTheRecordContradicts(t *testing.T) {
+	for name, another := range map[string]bool{"the same": false, "another": true} {
+		g := newGrouped(t)
+		g.read("freezer-1", "berlin", "40")
+		g.settled()
+		g.read("freezer-1", "berlin", "20")
+		b, n := g.berlin(), g.to.last()
+		s := &Stream{register: g.register, config: Config{Incidents: &g.records}}
+		if about, err := s.maySendIncident(t.Context(), b.key, n); err != nil || about.ID != n.Incident.About.ID {
+			t.Errorf("%s: %+v, %v", name, about, err)
+		}
+		g.records.err = errors.New("503")
+		if _, err := s.maySendIncident(t.Context(), b.key, n); err != g.records.err || b.due == nil {
+			t.Errorf("%s: without a record %v, and %+v is due", name, err, b.due)
+		}
+		g.records.err = nil
+		// somewhere else a device is hot
+		g.records.records[b.of()], _ = g.records.records[b.of()].Sync("1", incident.Entry{Members: 1}, "another", time.Now())
+		if another {
+			g.records.during = func() { g.endGroup(b, incident.End{Incident: "another", Overs: 1}, time.Now()) }
+		}
+		if _, err := s.maySendIncident(t.Context(), b.key, n); err != errNotDue || (b.due != nil) != another {
+			t.Errorf("%s: %v, and %+v is due", name, err, b.due)
+		}
+	}
+}
+
 // A silence is a member of a group once the ledger in the store holds it.
 func TestSilenceIsAMemberOnceTheLedgerHoldsIt(t *testing.T) {
 	set := rules.Set{Rules: []rules.Rule{{Name: "offline", Per: "gateway", Silent: time.Hour, Forget: rules.DefaultForget, Resolved: true, Levels: []rules.Level{{}}}}}
@@ -435,6 +491,12 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 				r.State = incident.Over
 			}
 			of := incident.Group{Rule: g.evaluator.levels[0].rule.Name, Per: "site", Value: tt.site}
+			other := of
+			other.Per = "plant"
+			g.adopt(incident.Listed{Group: other, Record: r, Age: tt.lasts})
+			if len(g.regrouped) > 0 || len(g.to.given) > before {
+				t.Error("one of no rule is adopted")
+			}
 			g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts})
 			if isDue := len(g.to.given) > before; isDue != tt.isDue {
 				t.Errorf("an end is due: %v", isDue)
@@ -444,11 +506,6 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 			}
 			if tt.device == "" && !tt.isWanted && len(g.groups) > 0 {
 				t.Error("there is a group")
-			}
-			of.Per = "plant"
-			g.regrouped = nil
-			if g.adopt(incident.Listed{Group: of, Record: r, Age: tt.lasts}); len(g.regrouped) > 0 {
-				t.Error("one of no rule is adopted")
 			}
 		})
 	}

@@ -289,19 +289,23 @@ func TestNoticeInALedger(t *testing.T) {
 	}
 }
 
-// A ledger says which reading has opened an alarm that is sent again as often as its rule says, and has each level once.
+// A ledger says which reading has opened an alarm that is sent again as often as its rule says, and of no other; and has each
+// level once.
 func TestRepeatedAlarmInALedger(t *testing.T) {
 	set := rules.Threshold("t", 30, time.Minute)
 	set.Rules[0].Each, set.Rules[0].Sensor, set.Rules[0].Repeat = ".", []string{"s"}, time.Hour
 	reader := func() *exactReader {
 		return newExactReader(benchRules(t, set).config.Evaluator, func(telemetry.Position, telemetry.Position) {})
 	}
-	r := reader()
 	e := exactEvent(7, "oven", "0")
 	e.Body = []byte(`[{"s":"a","t":20},{"s":"b","t":91},{"s":"c","t":92}]`)
-	r.register.take([]telemetry.Event{e})
-	at, _ := r.register.alarms.history.reach(e.Position)
-	c := r.register.alarms.history.content(at)
+	content := func(r *exactReader) ledger.Content {
+		r.register.take([]telemetry.Event{e})
+		at, _ := r.register.alarms.history.reach(e.Position)
+		return r.register.alarms.history.content(at)
+	}
+	r := reader()
+	c := content(r)
 	if len(c.Levels) != 1 || len(c.Alarms) != 2 {
 		t.Fatalf("the ledger has %+v", c)
 	}
@@ -320,6 +324,13 @@ func TestRepeatedAlarmInALedger(t *testing.T) {
 	}
 	if next.register.alarms.history.edited {
 		t.Error("the ledger is to be written, although it has all that there is")
+	}
+
+	set.Rules[0].Repeat, set.Rules[0].Resolved = 0, true
+	for _, a := range content(reader()).Alarms {
+		if !a.Open || a.Log != "" || a.Sequence != 0 || a.Element != 0 {
+			t.Errorf("it has %+v of an alarm that is not repeated", a)
+		}
 	}
 }
 
