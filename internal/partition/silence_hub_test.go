@@ -528,6 +528,40 @@ func TestOutageWhileRostersCannotBeRead(t *testing.T) {
 	})
 }
 
+// The alert about a hub that is cut off waits while the hub does not say whether it still is.
+func TestOutageIsToldWhileItIsCertain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		s := silence(t, nil, r)
+		s.start(p)
+		for i := range 3 {
+			p.publishBody(fmt.Sprint(i), "{}")
+		}
+		pass(30 * time.Minute)
+		if r.asked() == 0 {
+			t.Fatal("nothing was attempted")
+		}
+		answer := func(err error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.lastErr = err
+		}
+		answer(errors.New("503"))
+		pass(10 * time.Minute)
+		r.set(nil)
+		pass(10 * time.Minute)
+		if n := len(r.alerts("")); n != 0 {
+			t.Errorf("%d alerts while nobody knows", n)
+		}
+		answer(nil)
+		pass(5 * time.Minute)
+		s.end()
+		if all := r.alerts(""); len(all) != 1 || all[0].Device != notify.Hub {
+			t.Errorf("then these alerts came: %+v", all)
+		}
+	})
+}
+
 // Nobody waits for the end of an outage for longer than a device is remembered.
 func TestOutageIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
