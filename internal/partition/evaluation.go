@@ -351,9 +351,12 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		if p.open {
 			p.opens = true
 			p.is.alerted = p.is.due.receivers() // whoever has not heard of the recovery that was due gets the next one
-			p.is.due = nil
 			if l.id.per != "" {
 				p.is.group = v.group(l)
+			}
+			//planted:member-drops-own-recovery if true
+			if p.is.group == "" { // else people are told of its incident, and of the recovery all the same
+				p.is.due = nil
 			}
 			if l.rule.Repeat > 0 {
 				p.is = p.is.sends(v.register.logName, rd.Sequence, rd.Element)

@@ -123,6 +123,75 @@ func TestIncidentGoesOn(t *testing.T) {
 	})
 }
 
+// A device that alerted by itself, and is a member of an incident before its recovery could be sent, is normal again by itself.
+func TestRecoveryOfWhoJoinsAnIncident(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		for _, takenOver := range []bool{false, true} {
+			t.Run(fmt.Sprint(silent, takenOver), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r, p := &receiver{}, newPartition("0")
+					p.reached = true
+					configure := func(r *rules.Rule) {
+						if inSite(r); silent {
+							r.Field, r.Silent, r.Forget, r.Levels = "", time.Minute, 24*time.Hour, []rules.Level{{}}
+						}
+					}
+					s := with(t, configure, r)
+					s.start(p)
+					becomes := func(site string, isHot bool) {
+						switch {
+						case !silent:
+							p.publishOf("freezer-1", site, map[bool]float64{true: hot, false: cool}[isHot])
+						case !isHot:
+							p.publishOf("freezer-1", site, cool)
+						default:
+							pass(2 * time.Minute)
+						}
+					}
+					if silent {
+						p.publishOf("freezer-1", "", cool)
+					}
+					becomes("", true)
+					pass(time.Second)
+					if got, want := r.incidents(), "about freezer-1"; got != want {
+						t.Fatalf("told %s, want %s", got, want)
+					}
+					r.set(failing(errBusy)) // which keeps the recovery waiting
+					pass(window)
+					becomes("berlin", false)
+					pass(10 * time.Second)
+					becomes("berlin", true)
+					pass(10 * time.Second)
+					if takenOver {
+						s.end()
+						next := with(t, configure, r)
+						next.store, next.ledgers = s.store, s.ledgers
+						s, p = next, p.reopen()
+						p.reached = true
+						s.start(p)
+					}
+					r.set(nil)
+					pass(2 * time.Minute)
+					becomes("berlin", false)
+					pass(2 * window)
+					s.end()
+					own, last := []notify.Alert{}, ""
+					for _, a := range r.all() {
+						if a.Incident == nil {
+							own = append(own, a)
+						} else {
+							last = a.PerValue
+						}
+					}
+					if len(own) != 2 || !own[1].Resolved || last != "berlin" {
+						t.Errorf("told %s: %+v", r.incidents(), own)
+					}
+				})
+			})
+		}
+	}
+}
+
 // What people asked to be shown of readings is shown of the one that ended an incident, too.
 func TestIncidentShowsWhatItsReadingsSay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

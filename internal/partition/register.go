@@ -213,7 +213,7 @@ func (reg *register) recovery(key alarmKey, was alarm, n *dueNotice) *dueNotice 
 			n.Reading.More = &more
 			g.last = &n.Reading
 		}
-		return nil
+		return was.due // from before it was a member
 	}
 
 	receivers := was.alerted & reg.evaluator.everybody()

@@ -232,8 +232,8 @@ func (reg *register) FellSilent(rule int, fell absence.Silence) bool {
 		reg.unsaved = append(reg.unsaved, unsavedSilence{key, due})
 		if k.group == "" {
 			k.due = due
-		} else {
-			k.unsaved = due
+		} else { // and of a recovery that is due people are told all the same
+			k.unsaved, k.due = due, reg.alarms.byKey[key].due
 		}
 	}
 

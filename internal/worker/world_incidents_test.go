@@ -200,6 +200,7 @@ func (w *world) maySilent(log *hubLog, r *rules.Rule, value, device string, sinc
 		}
 		shares := sharedBy(r, m) == value
 		any = any || shares
+		shares = shares || any && w.rosterDown > 0 // nobody may have heard what it shares since
 		is = shares && !at.After(since) || is && m.fate != readable
 	}
 	return any, is
