@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/incident"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -74,6 +75,10 @@ type grouped struct {
 func newGrouped(t *testing.T) *grouped {
 	set := rules.Threshold("temperature", 30, time.Minute)
 	set.Rules[0].Resolved, set.Rules[0].Per = true, "site"
+	return groupedBy(t, set)
+}
+
+func groupedBy(t *testing.T, set rules.Set) *grouped {
 	g := &grouped{records: memory{records: map[incident.Group]incident.Record{}}}
 	s := benchRules(t, set)
 	g.register = newRegister(s.config.Evaluator, "0", "log", 20)
@@ -237,6 +242,31 @@ func TestWhatAnEntrySays(t *testing.T) {
 	if g.records.begun != 2 {
 		t.Error("it is written although nothing has changed")
 	}
+}
+
+// A record says of which event the end of a silence is, also while the batch of that is being read.
+func TestWhatAnEntrySaysOfASilence(t *testing.T) {
+	g := groupedBy(t, rules.Set{Rules: []rules.Rule{{
+		Name: "offline", Silent: time.Hour, Forget: rules.DefaultForget, Window: time.Minute, Resolved: true, Per: "site", Levels: []rules.Level{{}},
+	}}})
+	wants := func(members int, sequence int64) {
+		t.Helper()
+		g.write()
+		for _, r := range g.records.records {
+			if e := r.Entries["0"]; e.Members != members || e.Position.Sequence != sequence {
+				t.Errorf("the entry is %+v, want %d members as of event %d", e, members, sequence)
+			}
+		}
+	}
+	g.mark.last = exactPosition(3)
+	freezer := sensor.Of("freezer-1")
+	if !g.FellSilent(0, absence.Silence{Of: freezer, Shared: "berlin", Since: roster.Place{Sequence: 1}}) {
+		t.Fatal("it did not fall silent")
+	}
+	g.saved(g.unsaved)
+	wants(1, 3)
+	g.Heard(0, freezer, exactPosition(4), exactPosition(5))
+	wants(0, 5)
 }
 
 // An end is due once the record says that nobody is left, whatever is counted meanwhile.

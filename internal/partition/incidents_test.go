@@ -548,6 +548,24 @@ func TestSilentGateway(t *testing.T) {
 	}
 }
 
+// So long a value as there may be names an incident of silent devices, and with a longer one a device is told by itself.
+func TestSilentDevicesWithLongValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.reached = true
+		s := silence(t, func(r *rules.Rule) { r.Per = "gateway" }, r)
+		s.start(p)
+		long := strings.Repeat("x", incident.MaxValue)
+		p.publishWith("meter-1", "gateway", long)
+		p.publishWith("meter-2", "gateway", long+"x")
+		pass(silent + 5*time.Minute)
+		s.end()
+		if got := r.incidents(); !sameSet(got, "A: 1 in "+long+", about meter-2") {
+			t.Errorf("told %s", got)
+		}
+	})
+}
+
 // Who mutes a gateway is not told that the devices behind it are silent, before the mute ends; and alarms name their group.
 func TestMutedGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

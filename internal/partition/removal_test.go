@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,6 +142,58 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 				t.Errorf("who begins with the ledger of %d has %q, want %q", p.Sequence, got, want)
 			}
 		})
+	}
+}
+
+// A silence ends by an event that the ledger has passed, because its owner did not hear it: the ledger does not go back for
+// that. By a later event it ends once the watermark is there.
+func TestSilenceEndsBehindTheLedger(t *testing.T) {
+	ev := exactEvaluator(t)
+	gone, passed := sensor.Of("gone"), exactPosition(5)
+	for name, tt := range map[string]struct {
+		last lastOwner
+		at   int64
+		ends bool
+	}{
+		"that is settled":    {lastOwner{settled: passed}, 3, true},
+		"that is read again": {lastOwner{replayed: passed}, 3, true},
+		"that is new":        {lastOwner{settled: passed, replayed: passed}, 6, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := newExactReader(ev, func(telemetry.Position, telemetry.Position) {}).register
+			reg.last, reg.mark.last = tt.last, passed
+			h := &reg.alarms.history
+			h.position = passed
+			key := alarmKey{gone, ev.silences[0].levels[0]}
+			k := alarm{State: rules.State{Phase: rules.Open}, alerted: everybody, sequence: 1}
+			reg.alarms.set(key, k)
+			h.keep(key, k)
+			reg.Heard(0, gone, exactPosition(tt.at-1), exactPosition(tt.at))
+			p, behind := h.reach(passed)
+			c := h.content(p)
+			if p != passed || behind != tt.ends || len(c.Alarms) != 1 || c.Alarms[0].Open == tt.ends || (c.Alarms[0].Due != nil) != tt.ends {
+				t.Errorf("the ledger at %d is to be written: %v; it has %+v", p.Sequence, behind, c.Alarms)
+			}
+		})
+	}
+}
+
+// Without room for one more alarm a silence opens none, unless its device has one whose recovery is due.
+func TestNoRoomForASilence(t *testing.T) {
+	ev := exactEvaluator(t)
+	reg := newExactReader(ev, func(telemetry.Position, telemetry.Position) {}).register
+	l := ev.silences[0].levels[0]
+	for i := range maxAlarms - 1 {
+		reg.alarms.byKey[alarmKey{sensor.Of(strconv.Itoa(i)), l}] = alarm{due: &dueNotice{}}
+	}
+	if !reg.FellSilent(0, absence.Silence{Of: sensor.Of("last")}) || reg.FellSilent(0, absence.Silence{Of: sensor.Of("one more")}) {
+		t.Error("the last one has no room, or another one has")
+	}
+	if !reg.FellSilent(0, absence.Silence{Of: sensor.Of("0")}) {
+		t.Error("a device that had an alarm has no room")
+	}
+	if n := ev.book.Counters.Untracked.Load(); n != 1 {
+		t.Errorf("%d are counted that have no room", n)
 	}
 }
 

@@ -76,6 +76,8 @@ func TestDeviceOfWhichNothingCanBeRead(t *testing.T) {
 		"a broken body after its status": {sent: "sssssssxsssss"},
 		"a broken body rarely":           {sent: "xsssssssx", named: "malformed"},
 		"twin changes in between":        {sent: "xtxtxtx", named: "malformed"},
+		"twin changes then":              {sent: "xxxxxxxttt", named: "malformed"},
+		"twin changes alone":             {sent: "tttttttttt"},
 		"gone for less than a day":       {sent: "xxxxxxx" + string(make([]rune, 143)), named: "malformed"},
 		"gone for a day":                 {sent: "xxxxxxx" + string(make([]rune, 144))},
 	} {
