@@ -168,10 +168,15 @@ func (reg *register) queue(g *group) {
 	signal(reg.regroups)
 }
 
+// lack has the watermark stay at before, because the record of g lacks the change by the event after it.
 func (reg *register) lack(g *group, before delivery.Place) {
 	g.lacking = true
+	at := g.since // when that was, as far as the members say it
+	if g.members == 0 && g.last != nil {
+		at = g.last.Enqueued
+	}
 	//planted:group-change-unheld skip
-	reg.mark.held.Add(&g.lacks, before, micros(reg.mark.last.Time))
+	reg.mark.held.Add(&g.lacks, before, max(at, micros(reg.mark.last.Time)))
 }
 
 // alertGroup has people told of a member of a group that has reached its limit. What opens the group finds an empty memory:

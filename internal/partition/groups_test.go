@@ -244,6 +244,29 @@ func TestWhatAnEntrySays(t *testing.T) {
 	}
 }
 
+// A change that the record lacks is as old as the event that made it, however long nothing came before.
+func TestHowOldIsWhatARecordLacks(t *testing.T) {
+	g := newGrouped(t)
+	lacks := func(n int64) {
+		t.Helper()
+		if _, at := g.mark.held.First(); at != micros(exactPosition(n).Time) {
+			t.Errorf("it lacks a change since %v, want %v", fromMicros(at), exactPosition(n).Time)
+		}
+	}
+	g.records.err = errors.New("503")
+	g.n = 10
+	g.read("freezer-1", "berlin", "40")
+	lacks(11)
+	g.records.err, g.berlin().queued = nil, false
+	g.queue(g.berlin())
+	g.write()
+	g.settled()
+	g.records.err = errors.New("503")
+	g.n = 20
+	g.read("freezer-1", "berlin", "20")
+	lacks(21)
+}
+
 // A record says of which event the end of a silence is, also while the batch of that is being read.
 func TestWhatAnEntrySaysOfASilence(t *testing.T) {
 	g := groupedBy(t, rules.Set{Rules: []rules.Rule{{

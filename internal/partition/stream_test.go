@@ -170,7 +170,7 @@ func TestWhatHoldsTheCheckpoint(t *testing.T) {
 				}
 				pass(2 * interval)
 				wantCheckpoint(t, p, tt.want)
-				if state := s.states()[0]; state.Unsettled != tt.unsettled || tt.want > 0 && state.Oldest.IsZero() || state.Oldest.After(p.log[tt.want].Enqueued) {
+				if state := s.states()[0]; state.Unsettled != tt.unsettled || !state.Oldest.Equal(p.log[tt.want].Enqueued) {
 					t.Errorf("unsettled are %d events, since %v; want %d since %v", state.Unsettled, state.Oldest, tt.unsettled, p.log[tt.want].Enqueued)
 				}
 				down.Store(false)
