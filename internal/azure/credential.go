@@ -60,6 +60,7 @@ type tokenKey struct {
 type token struct {
 	azcore.AccessToken
 	fetched chan struct{} // closed when the attempt under way ends; nil if none is
+	claims  string        // of the last attempt
 	next    time.Time     // not before then is another attempt made
 	err     error         // why there is no valid one, if there is none
 }
@@ -113,11 +114,11 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 		refresh := cmp.Or(t.RefreshOn, t.ExpiresOn.Add(-refreshBefore))
 		due := !valid || !now.Before(refresh)
 		if due && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
-			t.fetched = make(chan struct{})
+			t.fetched, t.claims = make(chan struct{}), r.Claims
 			c.work.Go(func() { c.fetch(t, r) })
 		}
 
-		got, fetched, err := t.AccessToken, t.fetched, t.err
+		got, fetched, claimed, err := t.AccessToken, t.fetched, t.claims == r.Claims, t.err
 		c.mu.Unlock()
 		switch {
 		case valid:
@@ -128,7 +129,9 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 
 		select {
 		case <-fetched:
-			r.Claims = "" // what comes now has them
+			if claimed {
+				r.Claims = "" // what has come has them
+			}
 		case <-ctx.Done():
 			return azcore.AccessToken{}, noToken(r, " yet: the Azure identity is slow to respond", ctx.Err())
 		}

@@ -244,6 +244,34 @@ func TestClaims(t *testing.T) {
 	})
 }
 
+// So it is while a token without the claims is on its way. Who has the same claims shares one.
+func TestClaimsDuringAnotherFetch(t *testing.T) {
+	source := &identity{takes: 10 * time.Second}
+	bubble(t, source, func(t *testing.T, c *azure.Credential) {
+		var all sync.WaitGroup
+		all.Go(func() {
+			if _, err := c.GetToken(t.Context(), azure.StorageScope); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(time.Second)
+		for _, claims := range []string{"a", "a", "a"} {
+			challenged := azure.StorageScope
+			challenged.Claims = claims
+			all.Go(func() {
+				if got, err := c.GetToken(t.Context(), challenged); err != nil || got.Token != "2" {
+					t.Errorf("%q, %v", got.Token, err)
+				}
+			})
+		}
+		all.Wait()
+		if n := source.times(); n != 2 || source.asked[1].Claims != "a" {
+			t.Errorf("asked %d times: %+v", n, source.asked)
+		}
+		within(t, c, time.Second, "2", 0)
+	})
+}
+
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := azure.NewCredential(&identity{takes: time.Minute})
