@@ -84,7 +84,7 @@ func requestsPerAlert(t *busytest.Attempt, open func(*testing.T, *leasetest.Coun
 		case r.Outcome == throttle.Sent:
 			n++
 		}
-		if slowest > time.Second && n < warm+alerts { // this machine has no time: that costs retries
+		if slowest > time.Second { // this machine has no time: that costs retries, also in the last alert
 			warm, slowest = n+1, 0
 			if n > 20 {
 				t.Missed("a call took more than a second, again and again")

@@ -142,9 +142,9 @@ type decision struct {
 // record's claim or window holds the key. It is pure: [Gate.Claim] makes this decision about exactly the record that its
 // claim replaces, [Gate.Predict] predicts it, and [Gate.Prove] repeats it afterwards.
 //
-// Of incidents the record says, in place of readings, because their members are in several logs, which one the receiver
-// was told of, and which one it may have been told of. R1 and R2 hold within an incident; another one's alert waits for the
-// window, and for an ID whose fate is not known.
+// The members of an incident are in several logs, so that the places of readings say nothing about it: the record says which
+// incident the receiver was told of, and which one it may have been told of. R1 and R2 hold within an incident; another one's
+// alert waits for the window, and for an ID whose fate is not known.
 func decide(n note, record lease.Record, held bool, r Request, asked time.Time) decision {
 	claimed := held && n.Phase == phaseClaim
 	if claimed {
@@ -156,7 +156,11 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 	d.Now = record.Now
 	d.asked = asked
 
-	done := Unneeded              // the outcome if there is nothing to send
+	done := Throttled // the outcome if there is nothing to send
+	if r.Recovery {
+		done = Unneeded
+	}
+
 	var isDone bool               // there is nothing to send
 	waits := n.unresolved(record) // unless it is done or held: for an alert that may still be on the way
 	var claim func(note, Request, lease.Record) note
@@ -173,7 +177,7 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 			d.told, d.toldAt = n.Told, time.UnixMilli(n.ToldAt)
 		}
 
-		done, isDone = Throttled, d.Covers(r)
+		isDone = d.Covers(r)
 		waits = waits && n.ID != r.Incident // the ID of another one would be sent again, and dropped
 		//planted:incident-does-not-wait-for-another if waits { waits = false }
 		claim = note.claimIncident
@@ -201,7 +205,6 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 			d.sentAt = time.UnixMilli(n.SentAt)
 		}
 
-		done = Throttled
 		//planted:replays-sent if !record.Now.Before(d.Quiet) && d.Covers(r) { skip }
 		isDone = record.Now.Before(d.Quiet) || d.Covers(r)
 		waits = false // its ID is sent again
@@ -395,10 +398,11 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	return c
 }
 
-// claimEnd returns the note of a claim for the end of r's incident, after n in the record prev, less what is the
-// gate's. Receivers remember an end's ID for long, so that the next end must have another one: the ID is made of when the
-// alert was taken, or claimed, that the receiver got last or may have. Who does not know yet that the incident went on claims
-// the end of now, and one of unknown fate goes again, whatever was over since.
+// claimEnd returns the note of a claim for the end of r's incident, after n in the record prev, less what is the gate's.
+// Receivers remember an end's ID for long, so that the next end must have another one. The ID is that of the incident and of
+// the time at which the last alert that the receiver got was taken, or the last that it may have got was claimed. It follows
+// from the record alone, whether or not the caller knows yet that the incident went on: an end of unknown fate is sent again
+// under its ID until there was another alert.
 func (n note) claimEnd(r Request, prev lease.Record) note {
 	c := n.freed()
 	c.Phase = phaseClaim
