@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -133,5 +135,36 @@ func TestWatermarkIsNoFurtherThanWhatWasRead(t *testing.T) {
 		if got := (&watermark{last: tt.last}).before(placeOf(tt.held)); got != tt.want {
 			t.Errorf("read up to %d, and held at %d, it is %+v", tt.last.Sequence, tt.held.Sequence, got)
 		}
+	}
+}
+
+// Who begins with a ledger that is further than the checkpoint reads again what the ledger knows, and what ends meanwhile ends
+// behind all of that: an alert may have been about any of it.
+func TestWhatIsReadAgainMovesNothingBack(t *testing.T) {
+	ev := exactEvaluator(t)
+	r := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
+	ledgerAt := exactPosition(3)
+	r.register.last.settled, r.register.mark.last, r.register.alarms.history.position = ledgerAt, ledgerAt, ledgerAt
+	saved := ledger.Alarm{
+		Device: "gone", Rule: "temperature", Level: "critical", Measured: ev.levels[1].id.measured,
+		Open: true, Since: exactPosition(1).Time, Value: 90, Limit: 80,
+	}
+	r.register.restore(saved, false)
+	r.register.take([]telemetry.Event{exactEvent(1, "gone", "90"), exactEvent(2, "oven", "20")})
+	if last := r.register.mark.last; last != ledgerAt {
+		t.Errorf("the watermark follows event %d, and the ledger is at %d", last.Sequence, ledgerAt.Sequence)
+	}
+	r.register.remove(sensor.Of("gone"), false)
+	for key, k := range r.register.alarms.byKey {
+		if k.due == nil || k.due.Reading.Sequence != ledgerAt.Sequence {
+			t.Errorf("%s ends with %+v", key.level.Name, k.due)
+		}
+	}
+	if n := len(r.register.alarms.byKey); n != 1 {
+		t.Errorf("%d alarms", n)
+	}
+	r.register.take([]telemetry.Event{exactEvent(3, "oven", "20"), exactEvent(4, "oven", "20")})
+	if last := r.register.mark.last; last != exactPosition(4) {
+		t.Errorf("event 4 was read, and the watermark follows event %d", last.Sequence)
 	}
 }
