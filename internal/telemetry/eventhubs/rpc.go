@@ -118,10 +118,9 @@ func (r *rpc) request(ctx context.Context, properties map[string]any, value any)
 	r.next++
 	r.waiting[id] = got
 
-	// The library's Send may wait for the hub after its context has ended, and for ever if that ends at the same time as
-	// the link: docs/dev/upstream.md. So its context does not end, and ctx is waited for beside it.
+	// The library's Send may go on waiting when ctx has ended, and for ever: docs/dev/upstream.md. close ends that.
 	r.running.Go(func() {
-		sent <- r.sender.Send(context.WithoutCancel(ctx), &amqp.Message{
+		sent <- r.sender.Send(ctx, &amqp.Message{
 			Properties:            &amqp.MessageProperties{MessageID: id, ReplyTo: &r.replies},
 			ApplicationProperties: properties,
 			Value:                 value,
@@ -180,8 +179,11 @@ func (r *rpc) close() {
 	defer cancel()
 	_ = r.session.Close(ctx)
 
-	// If the hub does not confirm that, what still waits for it ends with the connection alone. One on which nothing comes
-	// at all lasts no longer either.
-	defer time.AfterFunc(r.connection.source.openLimit, r.connection.end).Stop()
+	if r.sender != nil { // or a Send whose link has ended may wait for ever
+		_ = r.sender.Close(ctx)
+	}
+
+	// What still waits for a hub that confirms nothing ends with the connection alone.
+	defer time.AfterFunc(shortTimeout, r.connection.end).Stop()
 	r.running.Wait()
 }

@@ -129,9 +129,8 @@ func (c *fullConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A question waits to be written while another one ends the connection, and both end with the source. If its context ended
-// with it, the library would take back what was not written from a link that is gone, and wait for ever: on one thread within
-// few tries.
+// A question waits to be written while another one ends the connection, and both end with the source. The library takes back
+// what was not written from a link that is gone, and waits for ever: on one thread within few tries.
 func TestQuestionThatEndsWithItsConnection(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for range 20 {
