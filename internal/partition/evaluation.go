@@ -238,7 +238,7 @@ func (v *evaluation) apply(r *rule) {
 		hasCause := p.breaching || p.is.alertNext || p.repeats
 		var alert *delivery.Alert
 		if mayAlert && hasCause {
-			alert = v.notify(l, &p, &rd)
+			alert = v.alertOf(l, &p, &rd)
 		}
 
 		if p.followed && p.open && v.at.Hub < v.register.last.mayHaveRead {
@@ -397,9 +397,10 @@ func (v *evaluation) group(l *level) string {
 	return value
 }
 
-// notify returns the alert of l about the reading rd to every receiver that wants it, nil if there is none: while it is muted
-// nobody is told, but later, if the alarm is still open. The next alert is in the same place.
-func (v *evaluation) notify(l *level, p *passage, rd *delivery.Reading) *delivery.Alert {
+// alertOf returns the alert of l about the reading rd to every receiver that wants it, nil if there is none: while it is muted
+// nobody is told, but later, if the alarm is still open. Which of these it is the alarm p.is remembers. The next alert is in the
+// same place.
+func (v *evaluation) alertOf(l *level, p *passage, rd *delivery.Reading) *delivery.Alert {
 	book, counters := &v.evaluator.book, v.evaluator.book.Counters
 	isReminder := v.follows(l.rule) && !p.opens && !p.is.alertNext
 	lingers := p.repeats && !p.breaching && !p.is.alertNext
