@@ -201,7 +201,8 @@ func (w *world) maySilent(log *hubLog, r *rules.Rule, value, device string, sinc
 		shares := sharedBy(r, m) == value
 		any = any || shares
 		shares = shares || any && w.rosterDown > 0 // nobody may have heard what it shares since
-		is = shares && !at.After(since) || is && m.fate != readable
+		isHeard := m.fate == readable && w.isHeard(log, i, r)
+		is = shares && !at.After(since) || is && !isHeard
 	}
 	return any, is
 }
