@@ -139,7 +139,7 @@ func (w *world) sensorSilenceIsNotLost(in *inbox, s subject, device string, hear
 	last := lastWord(heard)
 	isOpen := last != nil && !last.Resolved
 	switch {
-	case now.Sub(at) < 15*second:
+	case now.Sub(at) < rule.Silent:
 		if isOpen && rule.Resolved {
 			w.violated("S3: %s heard last that %s is silent (%s), and it was heard at %v", in.name, device, s, at.Sub(w.start))
 		}

@@ -207,7 +207,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 	for _, t := range tells {
 		settled := !t.sure || w.ruleWent(in, s, of, t)
 		fails := in.chokes == t.device || of.shared && slices.ContainsFunc(tells, func(first told) bool { // which it may have joined
-			return in.chokes == first.device && !first.at.After(t.at)
+			return in.chokes == first.device && !first.at.After(t.at) && t.at.Before(first.at.Add(w.giveUp+time.Minute))
 		})
 		for _, a := range heard {
 			switch {
@@ -293,12 +293,15 @@ func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told,
 		in.limits.Rate.Every > 0 {
 		return
 	}
-	if slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) }) {
-		return // what had joined it goes on in another, and its devices are counted with the one after that
-	}
 	slices.SortFunc(tells, func(a, b told) int { return int(a.sequence - b.sequence) })
 	for i, a := range heard {
-		if i == 0 || a.Resolved {
+		// What had joined a dead letter goes on in another alert, and its devices are counted with the one after that.
+		since := w.start
+		if i > 1 {
+			since = heard[i-2].at
+		}
+		died := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) && !d.at.Before(since) && !d.at.After(a.at) })
+		if i == 0 || a.Resolved || died {
 			continue
 		}
 		var devices []string

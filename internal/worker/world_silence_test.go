@@ -363,8 +363,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 	switch _, forgotten := w.wasForgotten(rule, device, at); {
 	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
 	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
-		if rule.Resolved && last != nil && !last.Resolved && (silent < 15*second || forgotten || silent > rule.Forget) &&
-			!w.scattered(device) {
+		if rule.Resolved && last != nil && !last.Resolved && !w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
 	case (last == nil || last.Resolved) && sharedBy(rule, message) == "" && w.isToBeHeard(in, s, rule, device):
@@ -437,7 +436,7 @@ func (w *world) lasting(log *hubLog, s subject, device string) bool {
 		without := false // somebody else heard it, or may have: no roster had it, or none has what is heard of it once more
 		for at, other := range log.reigns[:len(log.reigns)-1] {
 			has, _ := w.in(other.version, s)
-			reads := int64(i) >= other.from && log.events[i].Enqueued.Before(log.reigns[at+1].at)
+			reads := int64(i) >= other.from && i < other.owner.next && log.events[i].Enqueued.Before(log.reigns[at+1].at)
 			without = without || has == nil && (int64(i) >= other.hears && int64(i) < other.from || reads)
 		}
 		if m.device == device && (r == nil || without) { // whoever has the rule may never have heard the device
