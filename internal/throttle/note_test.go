@@ -122,11 +122,12 @@ func TestReceiverOfAnIncidentIsNotified(t *testing.T) {
 	}
 }
 
-// A key that is free has nothing of the claim or window that held it but the window's end, which only its record knows.
+// A key that is free has nothing of the claim or window that held it but the end of the last window that was recorded, which
+// only the record knows if that is the one.
 func TestFreedNote(t *testing.T) {
 	held := lease.Record{Written: time.UnixMilli(1000), Claimed: time.UnixMilli(1000), Now: time.UnixMilli(1000), Hold: time.Second}
-	n := note{Phase: phaseWindow, ID: "1", Again: true, Ended: 5, Aside: "2", Proof: 60_000, Told: "a"}
-	if got, want := n.freed(), (note{Proof: 60_000, Told: "a"}); got != want {
+	n := note{Phase: phaseWindow, ID: "1", Again: true, Quiet: 3, Ended: 5, Aside: "2", Proof: 60_000, Told: "a"}
+	if got, want := n.freed(), (note{Quiet: 3, Proof: 60_000, Told: "a"}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
