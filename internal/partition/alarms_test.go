@@ -248,7 +248,14 @@ func TestUnreadableLedger(t *testing.T) {
 		if state.Ledger.Err == nil || !state.Ledger.Since.Equal(began) || state.Read.Sequence != 0 || len(r.alerts("")) != 0 {
 			t.Errorf("%+v, alerts %v", state, r.alerts(""))
 		}
+		s.end() // as it waits
 		wantCheckpoint(t, p, 0)
+
+		next := with(t, nil, r)
+		next.ledgers, s = s.ledgers, next
+		p = p.reopen()
+		s.start(p)
+		pass(time.Minute)
 		if err := s.ledgers.Delete(t.Context(), "0", records.Any); err != nil {
 			t.Fatal(err)
 		}
@@ -261,6 +268,29 @@ func TestUnreadableLedger(t *testing.T) {
 		p.feed("kiln", interval, 20)
 		s.end()
 		wantCheckpoint(t, p, 2)
+	})
+}
+
+// A partition that ends while its ledger is being read leaves everything as it is.
+func TestEndWhileTheLedgerIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := silence(t, nil)
+		written := 0
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			if op == records.OpWrite {
+				written++
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		s.start(p)
+		p.publish("oven", hot)
+		pass(time.Second)
+		s.end()
+		if p.checkpoint() != 0 || written != 0 {
+			t.Errorf("the checkpoint is at %d, and there were %d writes", p.checkpoint(), written)
+		}
 	})
 }
 
@@ -602,6 +632,28 @@ func TestAnotherHub(t *testing.T) {
 		}
 		if got := r.notified("kiln"); got != "alert 1" {
 			t.Errorf("notified of %s of the new hub's first event", got)
+		}
+	})
+}
+
+// A hub without a generation that starts over, as its numbers say, is read from its first event, whatever the ledger of the
+// former one has.
+func TestHubThatStartsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		s.start(p)
+		p.feed("oven", interval, cool, hot, cool, hot)
+		s.end()
+		p = newPartition("0")
+		p.over = true
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p)
+		p.feed("kiln", interval, hot)
+		next.end()
+		if got := r.notified("kiln"); got != "alert 1" {
+			t.Errorf("notified of %s", got)
 		}
 	})
 }

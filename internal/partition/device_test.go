@@ -42,6 +42,31 @@ func TestPendingAlarmOfADevice(t *testing.T) {
 	})
 }
 
+// Of a device that is known nobody is asked whether they mean one with another case, whatever it is known for.
+func TestDevicesThatDifferInCase(t *testing.T) {
+	for _, isHeard := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("7"), &receiver{answer: failing(errBusy)}
+			s := with(t, nil, r)
+			if isHeard { // and its alert is sent
+				r.answer = nil
+				s.config.Rules.Rules = append(s.config.Rules.Rules, silence(t, nil).config.Rules.Rules...)
+			}
+			s.start(p)
+			defer s.end()
+			p.publish("oven", hot)
+			p.publish("Oven", hot)
+			pass(time.Second)
+			for _, asked := range []string{"oven", "Oven"} {
+				got := s.device(asked)
+				if got.Similar != "" || len(got.Alarms) != 1 || isHeard != (len(got.Heard) == 1) || isHeard != (len(got.Deliveries) == 0) {
+					t.Errorf("%s: %+v", asked, got)
+				}
+			}
+		})
+	}
+}
+
 // A device's alarm ends beyond its own clear, unless that is beyond its own limit.
 func TestDeviceWithItsOwnClear(t *testing.T) {
 	for clear, want := range map[any]string{"5": "alert 1, recovery 4", "9": "alert 1, recovery 3", "$twin.tags.clear": "alert 1, recovery 3"} {

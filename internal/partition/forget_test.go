@@ -164,6 +164,9 @@ func TestForgetEndsAlarms(t *testing.T) {
 			if known, err := forget("stranger"); known || err != nil {
 				t.Errorf("%s: a stranger: known %v, %v", tt.name, known, err)
 			}
+			if known, err := forget("oven"); !tt.down && (known || err != nil) {
+				t.Errorf("%s: removed again: known %v, %v", tt.name, known, err)
+			}
 			if tt.down {
 				waits := make(chan string, 1) // somebody who is more patient
 				s.work.Go(func() {

@@ -63,6 +63,8 @@ type partition struct {
 	others  []*partition  // the hub's other partitions
 	reached bool          // events come to yet another one all the time
 	ahead   time.Duration // of the hub's clock
+	stale   time.Duration // Newest says what was so long ago
+	over    bool          // there was a checkpoint that says nothing of these events
 }
 
 func newPartition(id string) *partition {
@@ -161,8 +163,8 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 func (p *partition) Newest(ctx context.Context, _ time.Time) (newest, asked time.Time, err error) {
 	p.mu.Lock()
 	all, reached := append([]*partition{p}, p.others...), p.reached
+	asked = time.Now().Add(-p.stale)
 	p.mu.Unlock()
-	asked = time.Now()
 	if reached {
 		return asked, asked, nil
 	}
@@ -171,6 +173,11 @@ func (p *partition) Newest(ctx context.Context, _ time.Time) (newest, asked time
 		if err != nil {
 			return time.Time{}, time.Time{}, err
 		}
+		one.mu.Lock()
+		for i := len(one.log) - 1; i >= 0 && one.stale > 0 && last.After(asked); i-- {
+			last = one.log[i].Enqueued
+		}
+		one.mu.Unlock()
 		if last.After(newest) {
 			newest = last
 		}
@@ -181,7 +188,7 @@ func (p *partition) Newest(ctx context.Context, _ time.Time) (newest, asked time
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) {
 	c := p.resumed
 	c.Generation = p.generation
-	return c, false
+	return c, p.over
 }
 
 func (p *partition) Rewind(at telemetry.Position) {

@@ -189,8 +189,10 @@ func TestNoRoomForASilence(t *testing.T) {
 	if !reg.FellSilent(0, absence.Silence{Of: sensor.Of("last")}) || reg.FellSilent(0, absence.Silence{Of: sensor.Of("one more")}) {
 		t.Error("the last one has no room, or another one has")
 	}
-	if !reg.FellSilent(0, absence.Silence{Of: sensor.Of("0")}) {
-		t.Error("a device that had an alarm has no room")
+	for range 2 { // which says so again
+		if !reg.FellSilent(0, absence.Silence{Of: sensor.Of("0")}) {
+			t.Error("a device that had an alarm has no room")
+		}
 	}
 	if n := ev.book.Counters.Untracked.Load(); n != 1 {
 		t.Errorf("%d are counted that have no room", n)

@@ -1,11 +1,13 @@
 package partition
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -19,15 +21,36 @@ func TestDescribeKnowsAnotherCase(t *testing.T) {
 	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Field: "humidity", Silent: time.Hour, Forget: rules.DefaultForget, Levels: []rules.Level{{}}})
 	s := benchRules(t, set)
 	defer func() { s.box.Close(); s.box.Wait() }()
-	for i, sent := range [][2]string{{"oven-7", `{"temperature":95}`}, {"kiln", `{"humidity":1}`}, {"freezer", `{"humidity":1}`}, {"Freezer", `{"humidity":1}`}, {"pump", `;`}, {"Pump", `{"humidity":1}`}} {
+	for i, sent := range [][2]string{{"oven-7", `{"temperature":95}`}, {"kiln", `{"humidity":1}`}, {"freezer", `{"humidity":1}`}, {"Freezer", `{"humidity":1}`}, {"pump", `;`}, {"Pump", `{"humidity":1}`}, {"valve", `{"temperature":95,"humidity":1}`}, {"Valve", `{"humidity":1}`}} {
 		at := telemetry.Position{Sequence: int64(i), Offset: "x"}
 		s.register.take([]telemetry.Event{{Position: at, Enqueued: time.Now(), Device: sent[0], Body: []byte(sent[1])}})
 	}
-	for asked, want := range map[string]string{"Oven-7": "oven-7", "oven-7": "", "oven-8": "", "KILN": "kiln", "kiln": "", "freezer": "", "Freezer": "", "pump": ""} {
+	for asked, want := range map[string]string{"Oven-7": "oven-7", "oven-7": "", "oven-8": "", "KILN": "kiln", "kiln": "", "freezer": "", "Freezer": "", "pump": "", "valve": ""} {
 		var d DeviceState
 		if s.Describe(sensor.Of(asked), &d); d.Similar != want {
 			t.Errorf("%s: did you mean %q?", asked, d.Similar)
 		}
+	}
+}
+
+// A device was heard by a rule about silence as the roster says, and by none of another kind that has come to have its name.
+func TestHeardByARuleAboutSilence(t *testing.T) {
+	columns := []roster.Column{{Rule: "offline", Limit: time.Hour}, {Rule: "probe", Limit: time.Hour}, {Rule: "hot", Limit: time.Hour}}
+	r := roster.New(columns)
+	oven := sensor.Of("oven")
+	number := r.Add(oven)
+	at := time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+	for _, column := range []int{0, 2} {
+		r.Hear(number, column, roster.Heard{Sequence: 1, Time: at.UnixMilli()})
+	}
+	set := rules.Threshold("temperature", 30, time.Minute)
+	set.Rules[0].Name = "hot"
+	for _, name := range []string{"offline", "probe"} {
+		set.Rules = append(set.Rules, rules.Rule{Name: name, Silent: time.Hour, Levels: []rules.Level{{}}})
+	}
+	want := []HeardState{{Partition: "7", Rule: "offline", At: at, Deadline: at.Add(time.Hour)}}
+	if got := HeardIn(r, "7", oven, &set); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 

@@ -562,6 +562,50 @@ func TestOutageIsToldWhileItIsCertain(t *testing.T) {
 	})
 }
 
+// What the hub says of its newest event is as of when it was asked, which another partition may have done before: that is
+// no outage if something has come since, a moment before it would have been one.
+func TestOutageByAnOlderAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, r := manyPartitions(2), &receiver{}
+		for _, p := range all {
+			p.stale = time.Minute
+		}
+		s := silence(t, nil, r)
+		s.start(all...)
+		all[0].publishBody("oven", "{}")
+		all[1].publishBody("kiln", "{}")
+		pass(silent - 3*time.Second)
+		all[1].publishBody("kiln", "{}")
+		pass(5 * time.Minute)
+		s.end()
+		if got := r.notified(notify.Hub); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// While people mute everything an outage is not told, and once that is over it is, if it lasts.
+func TestMutedOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		start := time.Now()
+		s.config.Mutes = func() rules.Mutes { return rules.Mutes{{From: start, Until: start.Add(time.Hour)}} }
+		s.start(p)
+		p.publishBody("oven", "{}")
+		p.publishBody("kiln", "{}")
+		pass(time.Hour - time.Minute)
+		if got := r.alerts(""); len(got) != 0 {
+			t.Errorf("notified of %+v", got)
+		}
+		pass(2 * time.Minute)
+		s.end()
+		if got := r.alerts(""); len(got) != 1 || got[0].Device != notify.Hub {
+			t.Errorf("notified of %+v", got)
+		}
+	})
+}
+
 // Nobody waits for the end of an outage for longer than a device is remembered.
 func TestOutageIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -366,6 +366,34 @@ func TestSilenceOfADeadHub(t *testing.T) {
 	})
 }
 
+// fast is a store whose clock is an hour ahead.
+type fast struct{ records.Store }
+
+func (s fast) Stat(ctx context.Context, name string) (records.Record, error) {
+	r, err := s.Store.Stat(ctx, name)
+	r.Now = r.Now.Add(time.Hour)
+	return r, err
+}
+
+// By a store's clock that is ahead of all others nobody is silent early.
+func TestSilenceWhenTheStoresClockIsAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.reached = true
+		s := silence(t, nil, r)
+		s.ledgers = fast{s.ledgers}
+		s.start(p)
+		for range 12 {
+			p.talk("oven", 0)
+			pass(10 * time.Minute)
+		}
+		s.end()
+		if got := r.notified(""); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
 // An event that has come but was not read disproves a silence: the hub's last event is another one.
 func TestSilenceUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -168,3 +168,13 @@ func TestWhatIsReadAgainMovesNothingBack(t *testing.T) {
 		t.Errorf("event 4 was read, and the watermark follows event %d", last.Sequence)
 	}
 }
+
+// Times are rounded up, which makes no event older, and those of the hub stay as they are.
+func TestRounding(t *testing.T) {
+	at := time.Date(2026, 1, 5, 0, 0, 0, 7e6, time.UTC)
+	for after, want := range map[time.Duration][2]int64{0: {}, 1: {1, 1}, time.Microsecond: {1, 1}, 1001: {2, 1}, time.Millisecond: {1000, 1}} {
+		if us, ms := micros(at.Add(after))-at.UnixMicro(), millis(at.Add(after))-at.UnixMilli(); us != want[0] || ms != want[1] {
+			t.Errorf("%v after a whole time it is %d us and %d ms", after, us, ms)
+		}
+	}
+}
