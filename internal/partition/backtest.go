@@ -263,19 +263,13 @@ func (m moment) Alert(a *delivery.Alert) {
 	}
 }
 
-// Give implements Outgoing: a silence and an incident go once everything of this moment was taken, a recovery or
-// an end when the window of the last alert is over.
+// Give implements Outgoing: a notice goes once everything of this moment was taken, and a recovery or an end when the window of
+// the last alert is over: the gate says so.
 func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 	for i := range m.test.windows {
-		if !n.DueTo(i) {
-			continue
+		if n.DueTo(i) {
+			m.later(&playedNotice{from: m, receiver: i, key: key, notice: n}, m.test.now)
 		}
-
-		at := m.test.now
-		if !n.Silent() && (n.Incident == nil || n.Incident.Over) {
-			at = m.windowEnds(i, key)
-		}
-		m.later(&playedNotice{from: m, receiver: i, key: key, notice: n}, at)
 	}
 }
 

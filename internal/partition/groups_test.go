@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/incident"
+	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
@@ -154,7 +155,11 @@ func TestLifeOfAGroup(t *testing.T) {
 	if !end.Incident.Over || end.Reading.More.Of.Device != "freezer-2" || !g.berlin().has(end) {
 		t.Fatalf("the end is %+v", end)
 	}
+	g.alarms.history.edited = false
 	g.settled()
+	if !g.alarms.history.edited {
+		t.Error("the ledger keeps the end")
+	}
 	if len(g.groups) != 0 || g.mark.held.Len() != 0 {
 		t.Errorf("%d groups are left, and %d events hold the watermark", len(g.groups), g.mark.held.Len())
 	}
@@ -419,6 +424,18 @@ func TestWatermarkStaysBeforeWhatChangesMeanwhile(t *testing.T) {
 	g.read("freezer-1", "berlin", "40")
 	if at := g.mark.position(); at.Sequence != 3 || writes != 2 {
 		t.Errorf("after %d writes the watermark is %+v", writes, at)
+	}
+}
+
+// An end in the ledger of an owner before is not due while a device is hot, and does not stay in the ledger.
+func TestEndInALedgerOfWhatGoesOn(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.alarms.history.edited = false
+	id := g.evaluator.levels[0].id
+	g.restoreEnd(ledger.End{Rule: id.rule, Level: id.name, Measured: id.measured, Per: id.per, Value: "berlin", Incident: "a", Overs: 1})
+	if g.berlin().due != nil || !g.alarms.history.edited {
+		t.Errorf("%+v is due, and the ledger is to be written: %v", g.berlin().due, g.alarms.history.edited)
 	}
 }
 
