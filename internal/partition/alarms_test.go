@@ -437,6 +437,37 @@ func TestStateTurnedOffAndOn(t *testing.T) {
 	})
 }
 
+// A rule had no durations for a while, as another one had: what was pending before is forgotten, also in the ledger.
+func TestStateOfOneRuleTurnedOffAndOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		owner := func(sustained time.Duration, from *setup) *setup {
+			s := with(t, func(r *rules.Rule) { r.Name, r.Resolved, r.Levels[0].For = "hot", false, sustained }, r)
+			other := rules.Threshold("humidity", 90, window).Rules[0]
+			other.Name, other.Resolved = "humid", true
+			s.config.Rules.Rules = append(s.config.Rules.Rules, other)
+			if from != nil {
+				s.store, s.ledgers = from.store, from.ledgers
+				p = p.reopen()
+			}
+			s.start(p)
+			return s
+		}
+		s := owner(time.Minute, nil)
+		p.feed("oven", time.Second, hot)
+		s.end()
+		s = owner(0, s)
+		pass(time.Minute)
+		s.end()
+		s = owner(time.Minute, s)
+		p.feed("oven", time.Second, hot)
+		s.end()
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s, which has lasted for a second", got)
+		}
+	})
+}
+
 // A rule that is not there any more resolves what it had opened.
 func TestRemovedRule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

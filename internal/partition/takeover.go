@@ -242,9 +242,8 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 func (reg *register) reopened(k alarm) alarm {
 	//planted:takeover-forgets-opening if true
 	if k.log != reg.logName {
-		k.log = reg.logName
 		k.sequence, k.element = 0, 0
 	}
 
-	return k.sends(k.log, k.sequence, k.element)
+	return k.sends(reg.logName, k.sequence, k.element)
 }
