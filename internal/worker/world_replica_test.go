@@ -59,7 +59,9 @@ type owner struct {
 	began time.Time
 	opens time.Duration
 	deaf  bool // it reads nothing more
-	lost  bool // and has heard that it has lost the partition
+
+	hasRoster bool // it has written one that holds an event
+	lost      bool // and has heard that it has lost the partition
 }
 
 func (o *owner) end() { o.once.Do(func() { close(o.over) }) }

@@ -130,11 +130,13 @@ func (o *owner) faultyRecords() records.Store {
 	})
 }
 
-// refusesRosters reports whether the roster of o's partition, which is there, is not replaced any more.
+// refusesRosters reports whether the roster of o's partition is not replaced any more. Who knows of none that holds an event waits
+// until there is one: then it is.
 func (o *owner) refusesRosters() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.rosterDown > 0 && time.Since(o.start) > o.rosterDown && len(o.log.rosters) > 0
+	isKnown := o.hasRoster || !o.log.rosterAt.IsZero() && o.log.rosterAt.Before(o.began)
+	return o.rosterDown > 0 && time.Since(o.start) > o.rosterDown && isKnown
 }
 
 // faultyIncidents returns the store of the records of incidents as p reaches it.
@@ -170,6 +172,10 @@ func (s *notedRecords) Write(ctx context.Context, r records.Record) (string, err
 		s.noteLocked("%s writes %s", s.name, what)
 		if r.Name == "roster/"+s.log.id {
 			s.log.rosters = append(s.log.rosters, time.Now())
+			if s.next > 0 && s.log.rosterAt.IsZero() {
+				s.log.rosterAt = time.Now()
+			}
+			s.hasRoster = s.hasRoster || s.next > 0
 		}
 		return etag, nil
 	}

@@ -61,6 +61,7 @@ type hubLog struct {
 	checkpoint telemetry.Checkpoint
 	kept       ledger.Content // of the last write of the ledger
 	rosters    []time.Time    // when they were written
+	rosterAt   time.Time      // when the first was that holds an event
 	reigns     []reign
 	taken      int  // take-overs
 	movedBack  bool // the checkpoint was
