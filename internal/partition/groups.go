@@ -48,6 +48,7 @@ type group struct {
 type groupAlert struct {
 	reading   delivery.Reading
 	heard     int64 // see delivery.Notice.Heard
+	raisedAt  int64 // see delivery.Notice.RaisedAt
 	receivers uint32
 	more      uint32        // others, of members that have breached since
 	notice    *dueNotice    // nil until it was given
@@ -227,6 +228,7 @@ func (reg *register) giveAlert(g *group) {
 		Reading:  a.reading,
 		Log:      reg.logName,
 		Heard:    a.heard,
+		RaisedAt: a.raisedAt,
 		Incident: &delivery.Incident{About: g.about()},
 	}}
 	a.notice.becomeDue(a.receivers)
@@ -476,6 +478,7 @@ func (reg *register) restoreSilence(key alarmKey, k alarm) {
 
 	reg.raise(reg.groupOf(key.level, k.group), groupAlert{
 		heard:     k.Since.Hub,
+		raisedAt:  reg.noticedAt(0), // the ledger does not say when
 		receivers: reg.evaluator.wanting(key.level),
 		reading: delivery.Reading{
 			Limit:    k.limit,

@@ -725,6 +725,54 @@ func TestIncidentThatEndsLate(t *testing.T) {
 }
 
 // Devices that were silent when nobody could be told are an alert of the next owner's.
+// A silence that is found late waits for its receiver as long as any other, and is not a dead letter at once.
+func TestSilenceThatIsFoundLate(t *testing.T) {
+	for _, per := range []string{"", "gateway"} {
+		for _, takenOver := range []bool{false, true} {
+			t.Run(fmt.Sprint(per, takenOver), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r, p := &receiver{}, newPartition("0")
+					configure := func() *setup {
+						return with(t, func(r *rules.Rule) {
+							r.Per, r.Field, r.Silent, r.Forget, r.Levels = per, "", 15*time.Minute, 48*time.Hour, []rules.Level{{}}
+						}, r)
+					}
+					s := configure()
+					reopen := func() {
+						s.end()
+						next := configure()
+						next.store, next.ledgers = s.store, s.ledgers
+						s, p = next, p.reopen()
+						p.reached = true
+						s.start(p)
+					}
+					s.start(p)
+					p.publishWith("meter-1", "gateway", "gw-12")
+					pass(2 * time.Minute)
+					s.end()
+					pass(s.config.GiveUp + time.Hour)
+					r.set(failing(errBusy))
+					reopen()
+					pass(2 * time.Minute)
+					if takenOver {
+						reopen()
+						pass(2 * time.Minute)
+					}
+					if all := s.dead.all(); len(all) != 0 || r.asked() == 0 {
+						t.Errorf("%d attempts, then given up: %+v", r.asked(), all)
+					}
+					r.set(nil)
+					pass(2 * time.Minute)
+					s.end()
+					if all := r.all(); len(all) != 1 || all[0].Device != "meter-1" {
+						t.Errorf("told of %+v", all)
+					}
+				})
+			})
+		}
+	}
+}
+
 func TestSilentGatewayIsToldByTheNextOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, p := &receiver{answer: failing(errBusy)}, newPartition("0")

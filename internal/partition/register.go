@@ -190,7 +190,12 @@ func (reg *register) saved(silences []unsavedSilence) {
 			reg.become(o.key, k)
 			rd := o.due.Reading
 			rd.More = &delivery.More{Of: o.key.about}
-			reg.raise(reg.groupOf(o.key.level, k.group), groupAlert{reading: rd, heard: o.due.Heard, receivers: o.due.to})
+			reg.raise(reg.groupOf(o.key.level, k.group), groupAlert{
+				reading:   rd,
+				heard:     o.due.Heard,
+				raisedAt:  o.due.RaisedAt,
+				receivers: o.due.to,
+			})
 		}
 	}
 }
