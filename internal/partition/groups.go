@@ -172,12 +172,15 @@ func (reg *register) queue(g *group) {
 // lack has the watermark stay at before, because the record of g lacks the change by the event after it.
 func (reg *register) lack(g *group, before delivery.Place) {
 	g.lacking = true
-	at := g.since // when that was, as far as the members say it
+	at := max(g.since, micros(reg.mark.last.Time)) // when that was, as far as the members say it
 	if g.members == 0 && g.last != nil {
-		at = g.last.Enqueued
+		at = max(g.last.Enqueued, micros(reg.mark.last.Time))
+	}
+	if at <= 0 { // nobody knows
+		at = micros(reg.storeTime())
 	}
 	//planted:group-change-unheld skip
-	reg.mark.held.Add(&g.lacks, before, max(at, micros(reg.mark.last.Time)))
+	reg.mark.held.Add(&g.lacks, before, at)
 }
 
 // alertGroup has people told of a member of a group that has reached its limit. What opens the group finds an empty memory:
@@ -412,7 +415,7 @@ func (reg *register) recount() {
 func (reg *register) addEnds(to *ledger.Content) {
 	for _, g := range reg.groups {
 		//planted:group-end-unsaved if true
-		if g.due == nil && !(g.members == 0 && g.lacking) {
+		if g.due == nil && !(g.members == 0 && (g.lacking || g.behind)) {
 			continue
 		}
 

@@ -580,3 +580,52 @@ func TestWhoAdoptsAnIncident(t *testing.T) {
 		})
 	}
 }
+
+// Who takes over a group without members, and finds its record further on than the ledger, has nobody forget it: the record
+// is written once the events are read again.
+func TestLeftGroupIsRemembered(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.settled()
+	for group, r := range g.records.records { // written as of an event that the watermark has not passed
+		e := r.Entries["0"]
+		e.Position.Sequence = 4
+		r.Entries["0"] = e
+		g.records.records[group] = r
+	}
+	held := exactPosition(1)
+	g.records.err = errors.New("503")
+	for key := range g.alarms.byKey {
+		g.end(key, micros(time.Now()), true)
+	}
+	content := g.alarms.history.content(held)
+	g.addEnds(&content)
+
+	g.records.err = nil
+	next := newGrouped(t)
+	next.records = g.records
+	next.evaluator.levels, next.levels = nil, nil
+	next.mark.last = held
+	for _, l := range content.Levels {
+		next.recall(l)
+	}
+	next.restoreEnd(content.Ends[0])
+	next.write()
+	later := next.alarms.history.content(held)
+	next.addEnds(&later)
+	if len(later.Ends) != 1 {
+		t.Errorf("the ledger has %d ends, and the record is %+v", len(later.Ends), g.records.records)
+	}
+}
+
+// What a record lacks of which no event is known is as old as it is since this owner knows of it.
+func TestLackWithoutAnEvent(t *testing.T) {
+	g := newGrouped(t)
+	g.last.untilStore, g.last.until = time.Now(), time.Now()
+	g.records.err = errors.New("503")
+	g.restoreEnd(ledger.End{Rule: "temperature", Measured: g.evaluator.levels[0].id.measured, Per: "site", Value: "berlin"})
+	g.write()
+	if _, at := g.mark.held.First(); time.Since(fromMicros(at)).Abs() > time.Minute {
+		t.Errorf("it is from %v", fromMicros(at))
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -173,6 +174,9 @@ func TestRecoveryOfWhoJoinsAnIncident(t *testing.T) {
 					}
 					r.set(nil)
 					pass(2 * time.Minute)
+					if own := slices.ContainsFunc(r.all(), func(a notify.Alert) bool { return a.Incident == nil && a.Resolved }); own {
+						t.Error("it is said to be normal while its site is told of")
+					}
 					becomes("berlin", false)
 					pass(2 * window)
 					s.end()
@@ -831,6 +835,37 @@ func TestEndWaitsForRecords(t *testing.T) {
 		s.end()
 		if writing.Load() != 0 {
 			t.Error("a record is being written when the partition has ended")
+		}
+	})
+}
+
+// The last rule with state is removed while a receiver is down, and the partition moves on: the end that waits is sent.
+func TestEndOfAnIncidentOfTheLastRuleWithState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, inSite, r)
+		s.config.Rules.Rules[0].Name = "hot"
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", hot)
+		pass(time.Minute)
+		s.end()
+
+		r.set(failing(errBusy))
+		for _, answer := range []func(context.Context, notify.Alert) error{failing(errBusy), nil} {
+			r.set(answer)
+			next := newSetup(t, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			p = p.reopen()
+			p.publish("kiln", cool)
+			next.start(p)
+			pass(30 * time.Minute)
+			p.publish("kiln", cool)
+			pass(2 * interval)
+			next.end()
+		}
+
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
 		}
 	})
 }

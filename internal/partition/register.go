@@ -61,7 +61,6 @@ type lastOwner struct {
 	mayHaveRead int64              // it may have read what the hub took before, in Unix µs: it may go on for a while
 	settled     telemetry.Position // events up to here were settled: the ledger says so
 	replayed    telemetry.Position // events up to here are read only to know which devices send
-	resumed     telemetry.Position // where reading goes on
 }
 
 // newRegister returns one without alarms. out, and whom watch watches, are set before the first event.
@@ -127,6 +126,14 @@ func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 		return reg.groups[key].has(n)
 	}
 	return reg.alarms.byKey[reg.alarmOf(key)].due.is(n)
+}
+
+// isMember reports whether the alarm of key is a member of an incident: then its device is not normal, although a recovery
+// may be due from before it joined.
+func (reg *register) isMember(key delivery.Key) bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.alarms.byKey[reg.alarmOf(key)].member() != ""
 }
 
 // become makes next of the alarm of key. Its history is told by the caller, who holds reg.mu.

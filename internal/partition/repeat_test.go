@@ -3,6 +3,7 @@ package partition_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -265,4 +266,54 @@ func TestRecoveredAlarmThatGoesOnIsToldAgain(t *testing.T) {
 			t.Errorf("notified of %s, want %s", got, want)
 		}
 	})
+}
+
+// An alarm that opened while its rule had no repeat is none that was told of before, whatever the rule says then.
+func TestRepeatIsAddedWhileAnAlarmIsOpen(t *testing.T) {
+	for name, test := range map[string]struct {
+		repeat  time.Duration
+		isMuted bool // while the rule has no repeat
+		want    string
+	}{
+		"a rollout that goes forth and back": {24 * time.Hour, false, "alert 1, alert 13"},
+		"off and on around a mute":           {rules.Never, true, "alert 1, alert 5"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				var mute rules.Mutes
+				var was *setup
+				live := func(repeat time.Duration, values ...float64) {
+					s := with(t, func(r *rules.Rule) {
+						r.Repeat, r.Resolved, r.Levels[0].Clear = repeat, !test.isMuted, threshold-5
+					}, r)
+					s.config.Mutes = func() rules.Mutes { return mute }
+					if was != nil {
+						s.store, s.ledgers = was.store, was.ledgers
+						p = p.reopen()
+					}
+					was = s
+					s.start(p)
+					p.feed("oven", 5*time.Second, values...)
+					if test.isMuted {
+						time.Sleep(2 * window)
+					}
+					s.end()
+				}
+
+				live(test.repeat, 40, 20)
+				if test.isMuted {
+					mute = rules.Mutes{{Device: "oven", From: time.Now(), Until: time.Now().Add(time.Hour)}}
+				}
+				live(0, 40, 40)
+				if test.isMuted {
+					time.Sleep(2 * time.Hour)
+				}
+				live(test.repeat, slices.Repeat([]float64{40}, 20)...)
+				if got := r.notified("oven"); got != test.want {
+					t.Errorf("notified of %s; want %s", got, test.want)
+				}
+			})
+		})
+	}
 }

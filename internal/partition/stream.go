@@ -243,7 +243,9 @@ func (reg *register) take(events []telemetry.Event) {
 				over++
 			}
 			//planted:late-mark skip
-			reg.mark.last = e.Position // whatever else is decided comes after it: see changeBehind
+			if !e.NotAfter(reg.mark.last) {
+				reg.mark.last = e.Position // whatever else is decided comes after it: see changeBehind
+			}
 			reg.mu.Unlock()
 
 		case reason > telemetry.ReasonNotTelemetry:
@@ -345,7 +347,7 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	committed := s.register.committed
 	//planted:checkpoint-before-ledger skip
 	c.Position = s.register.alarms.history.safe(c.Position)
-	if s.config.Evaluator.stateful || !s.register.alarms.history.empty() {
+	if s.config.Evaluator.stateful || !s.register.alarms.history.empty() || len(s.register.groups) > 0 {
 		c.Ledger = s.ledger.ID()
 	}
 

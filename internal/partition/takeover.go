@@ -76,7 +76,6 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		untilStore:  l.TakenOver,
 		mayHaveRead: micros(l.TakenOver.Add(overlap)),
 		settled:     held,
-		resumed:     from,
 	}
 	reg.alarms.history.position = held
 	reg.behind = true
@@ -237,12 +236,17 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	}
 }
 
-// reopened returns k, an alarm of the ledger that is open, as the reading that it names has opened it. Numbers are not
-// compared with those of another log: there it is open from the beginning, and whatever was sent of it there was about it.
+// reopened returns k, an alarm of the ledger that is open, as the reading that it names has opened it. If none of this log
+// did, because the alarm comes from another one, or has opened while its rule had no repeat, it is open from where the ledger
+// stands: what was sent up to there was about an earlier alarm, and what comes later about this one. In a log of which the
+// ledger knows nothing that is the beginning.
 func (reg *register) reopened(k alarm) alarm {
 	//planted:takeover-forgets-opening if true
 	if k.log != reg.logName {
 		k.sequence, k.element = 0, 0
+		if held := reg.alarms.history.position; held.Offset != "" && logName(held.Generation, reg.id) == reg.logName {
+			k.sequence = held.Sequence + 1
+		}
 	}
 
 	return k.sends(reg.logName, k.sequence, k.element)
