@@ -439,6 +439,20 @@ func TestEndInALedgerOfWhatGoesOn(t *testing.T) {
 	}
 }
 
+// What is left while other partitions have members is written in the ledger, which may have said that the record lacks it.
+func TestLedgerAfterTheLastMemberOfAPartition(t *testing.T) {
+	g := newGrouped(t)
+	g.read("freezer-1", "berlin", "40")
+	g.settled()
+	of := g.berlin().of()
+	g.records.records[of], _ = g.records.records[of].Sync("1", incident.Entry{Members: 1}, "another", time.Now())
+	g.alarms.history.edited = false
+	g.read("freezer-1", "berlin", "20")
+	if got, want := g.to.counts(), "1 given, 0 withdrawn"; got != want || !g.alarms.history.edited {
+		t.Errorf("%s, want %s; the ledger is to be written: %v", got, want, g.alarms.history.edited)
+	}
+}
+
 // Nothing is claimed for an alert while the record of its incident is being written, or for one of which nothing is known.
 func TestAlertIsNotClaimedForBeforeItsRecord(t *testing.T) {
 	g := newGrouped(t)
@@ -525,6 +539,10 @@ func TestEndThatIsDueAlready(t *testing.T) {
 	g.dropEnd(b)
 	if got, want := g.to.counts(), "3 given, 2 withdrawn"; got != want || b.due != nil {
 		t.Errorf("%s, want %s", got, want)
+	}
+	g.alarms.history.edited = false
+	if g.endGroup(b, end, time.Time{}); !g.alarms.history.edited {
+		t.Error("the ledger does not get it")
 	}
 }
 
