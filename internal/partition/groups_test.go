@@ -453,6 +453,44 @@ func TestLedgerAfterTheLastMemberOfAPartition(t *testing.T) {
 	}
 }
 
+// A receiver that forgets is told again of incidents that a record has, and of no rule that is not configured any more.
+func TestOpenIncidents(t *testing.T) {
+	g := newGrouped(t)
+	g.records.err = errors.New("503")
+	g.read("freezer-1", "berlin", "40")
+	if all := g.openAlarms(); len(all) != 0 {
+		t.Errorf("without a record %+v are open", all)
+	}
+	g.records.err = nil
+	g.berlin().queued = false // who tries again has it
+	g.queue(g.berlin())
+	g.write()
+	if all := g.openAlarms(); len(all) != 1 || all[0].Incident == nil || all[0].Incident.About.ID != g.to.last().Incident.About.ID || all[0].Reading.More.Of.Device != "freezer-1" {
+		t.Errorf("with a record %+v are open", all)
+	}
+	s := &Stream{register: g.register}
+	s.owner.check, s.owner.work = func() error { return nil }, &s.work
+	defer s.work.Wait()
+	key := g.berlin().key
+	if err := s.mayRefresh(t.Context(), key); err != nil {
+		t.Error(err)
+	}
+	g.records.err = errors.New("503")
+	g.read("freezer-1", "berlin", "20")
+	if err := s.mayRefresh(t.Context(), key); err != errNotDue {
+		t.Errorf("without members: %v", err)
+	}
+	g.read("freezer-1", "berlin", "40")
+	g.records.err = nil
+	g.berlin().queued = false
+	g.queue(g.berlin())
+	g.write()
+	g.berlin().level.removed = time.Now()
+	if all := g.openAlarms(); len(all) != 0 {
+		t.Errorf("of a rule that is removed %+v are open", all)
+	}
+}
+
 // Nothing is claimed for an alert while the record of its incident is being written, or for one of which nothing is known.
 func TestAlertIsNotClaimedForBeforeItsRecord(t *testing.T) {
 	g := newGrouped(t)

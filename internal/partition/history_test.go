@@ -400,3 +400,28 @@ func TestAlarmForPeople(t *testing.T) {
 		}
 	}
 }
+
+// A receiver that forgets is told again of a milder level that a higher one has held back, because it was told of it before, and
+// of none that is over.
+func TestOpenAlarmsOfTwoLevels(t *testing.T) {
+	r := newExactReader(exactEvaluator(t), func(telemetry.Position, telemetry.Position) {})
+	s := &Stream{register: r.register}
+	s.owner.check, s.owner.work = func() error { return nil }, &s.work
+	defer s.work.Wait()
+	r.register.take([]telemetry.Event{exactEvent(1, "oven", "40"), exactEvent(2, "oven", "90")})
+	all := r.register.openAlarms()
+	if len(all) != 2 {
+		t.Fatalf("%+v are open", all)
+	}
+	for _, one := range all {
+		if err := s.mayRefresh(t.Context(), one.Key); err != nil {
+			t.Errorf("%s: %v", one.Key.Topic.Message.Level, err)
+		}
+	}
+	r.register.take([]telemetry.Event{exactEvent(3, "oven", "20")})
+	for _, one := range all {
+		if err := s.mayRefresh(t.Context(), one.Key); err != errNotDue {
+			t.Errorf("%s is over: %v", one.Key.Topic.Message.Level, err)
+		}
+	}
+}
