@@ -462,6 +462,9 @@ func TestIncidentAfterTakeOver(t *testing.T) {
 					if a.Device != "freezer-1" || a.Sequence == 0 {
 						t.Errorf("it is about %q, event %d", a.Device, a.Sequence)
 					}
+					if began := r.all()[0].Incident.Began; began.IsZero() || a.Resolved && !a.Incident.Began.Equal(began) {
+						t.Errorf("what began at %v has begun at %v when it is over", began, a.Incident.Began)
+					}
 				}
 			})
 		})
