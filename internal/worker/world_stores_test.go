@@ -126,7 +126,13 @@ func (o *owner) faultyRecords() records.Store {
 		if op != records.OpWrite { // a read whose answer is lost has no effect
 			later = func(context.Context) error { return nil }
 		}
-		return o.call(ctx, kinds[op], "", call, later)
+		err := o.call(ctx, kinds[op], "", call, later)
+		if op == records.OpWrite && name != o.log.id && err == nil {
+			o.mu.Lock()
+			o.hasRoster = o.hasRoster || o.next > 0
+			o.mu.Unlock()
+		}
+		return err
 	})
 }
 
@@ -175,7 +181,6 @@ func (s *notedRecords) Write(ctx context.Context, r records.Record) (string, err
 			if s.next > 0 && s.log.rosterAt.IsZero() {
 				s.log.rosterAt = time.Now()
 			}
-			s.hasRoster = s.hasRoster || s.next > 0
 		}
 		return etag, nil
 	}
