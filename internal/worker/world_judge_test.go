@@ -159,7 +159,9 @@ func (w *world) idsNameOneThing(in *inbox) {
 // after the end of its claim.
 func (w *world) repeatsCount(in *inbox) {
 	for i, a := range in.all {
-		counted := !a.dropped || a.replayed || a.Partition == "http" || a.Ambiguous || a.at.After(a.Expires)
+		isFirst := !slices.ContainsFunc(in.all[:i], func(b arrival) bool { return b.Source == a.Source && b.ID == a.ID })
+		overtaken := a.Resolved && isFirst // an alert was sent meanwhile, and this comes for the first time
+		counted := !a.dropped || a.replayed || a.Partition == "http" || a.Ambiguous || overtaken || a.at.After(a.Expires)
 		for _, b := range in.all[:i] {
 			before := b.Source == a.Source && b.About() == a.About() && (b.ID == a.ID || b.Token > a.Token)
 			counted = counted || before && (b.Ambiguous || b.replayed || b.at.After(b.Expires))

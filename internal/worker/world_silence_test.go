@@ -360,15 +360,32 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 		!w.scattered(device) && w.lasting(w.logs[w.home(device)], s, device) {
 		w.violated("S3: %s heard last that %s is silent (%s), and nothing is expected of it", in.name, device, s)
 	}
+	isGone := time.Since(w.allowedUntil(s, device, at)) > rule.Forget+10*time.Minute
 	switch _, forgotten := w.wasForgotten(rule, device, at); {
 	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
-	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
+	case silent < rule.Silent || forgotten || isGone:
 		if rule.Resolved && last != nil && !last.Resolved && !w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
 	case (last == nil || last.Resolved) && sharedBy(rule, message) == "" && w.isToBeHeard(in, s, rule, device):
 		w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
 	}
+}
+
+// allowedUntil returns until when nobody wanted to know whether a device is silent, which was heard at a time last: that time, or a
+// later one.
+func (w *world) allowedUntil(s subject, device string, at time.Time) time.Time {
+	for _, m := range w.muteTimes {
+		if end := w.start.Add(m.at + m.for_); m.isAbout(s.rule, device) && end.After(at) {
+			at = end
+		}
+	}
+	for _, o := range w.operations {
+		if o.what == mute && o.device == device && o.until.After(at) {
+			at = o.until
+		}
+	}
+	return at
 }
 
 // isToBeHeard reports whether a receiver must have heard at the end that a device is silent, itself or its site.
@@ -382,18 +399,18 @@ func (w *world) isToBeHeard(in *inbox, s subject, rule *rules.Rule, device strin
 		in.filtersIn(0).Cover(s.rule, s.level) && in.filtersIn(1).Cover(s.rule, s.level) && !w.excused(s, device, message, at)
 }
 
-// isInRoster reports whether the roster in the store knows of a device, if rosters are not written any more.
-func (w *world) isInRoster(log *hubLog, r *rules.Rule, device string) bool {
+// isInRoster reports whether the roster in the store knows of a device, and what it shares, if rosters are not written any more.
+func (w *world) isInRoster(log *hubLog, r *rules.Rule, device string) (is bool) {
 	if w.rosterDown == 0 {
 		return true
 	}
 	for i, m := range log.readings {
 		isWritten := len(log.rosters) > 0 && log.events[i].Enqueued.Add(m.lag).Before(log.rosters[len(log.rosters)-1])
-		if m.device == device && m.fate == readable && counts(r, m) && isWritten && w.isHeard(log, i, r) {
-			return true
+		if m.device == device && m.fate == readable && counts(r, m) {
+			is = isWritten && w.isHeard(log, i, r) || is && r.Per == ""
 		}
 	}
-	return false
+	return is
 }
 
 // lastOf returns the last message of a device that counts and can be read, from which log, and when it came; a zero time if

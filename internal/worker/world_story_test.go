@@ -330,8 +330,11 @@ func (now state) clock(own, at time.Time) (then, since time.Time) {
 // was taken later: then that is said with the next one.
 func (now state) below(was, is state, late bool) state {
 	if now.phase != "open" {
-		if is.phase == "open" {
+		switch is.phase {
+		case "open":
 			now.tells = ""
+		case "unsure":
+			now.tells = least(now.tells, "maybe")
 		}
 		return now
 	}

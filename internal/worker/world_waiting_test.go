@@ -8,6 +8,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
 )
 
 // What waits: receivers that take nothing for a long time, or less than is due, and a watch that sees what becomes of
@@ -134,7 +135,11 @@ func (w *world) watchReceiver(p *process, since map[*process]time.Time) {
 	if _, known := since[p]; !known {
 		since[p] = time.Now()
 	}
-	if lasts := time.Since(since[p]); lasts > 40*second && !state.Down {
+	patience := 40 * second
+	if len(w.processes) > 1 { // the one before may have died with a claim, and nobody asks the receiver before that is over
+		patience += throttle.ClaimTTL(sendTimeout)
+	}
+	if lasts := time.Since(since[p]); lasts > patience && !state.Down {
 		w.violated("W2: %s says that %s is up, which has taken nothing for %v: %+v", p.name, in.name, lasts, state)
 		since[p] = time.Now().Add(time.Hour)
 	}
