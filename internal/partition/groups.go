@@ -429,13 +429,20 @@ func (reg *register) addEnds(to *ledger.Content) {
 			Value:    ledger.Text(g.key.About.Device),
 		}
 
+		n := &delivery.Notice{Log: reg.logName}
+		if g.last != nil {
+			n.Reading = *g.last
+		}
 		if g.due != nil {
-			of := g.due.Reading.More.Of
-			end.Incident = g.due.Incident.About.ID
-			end.Began = g.due.Incident.About.Began
-			end.Overs = g.due.Incident.Overs
-			end.Device, end.Sensor = ledger.Text(of.Device), ledger.Text(of.Name)
-			end.Reading = savedReading(&g.due.Notice)
+			n = &g.due.Notice
+			end.Incident = n.Incident.About.ID
+			end.Began = n.Incident.About.Began
+			end.Overs = n.Incident.Overs
+		}
+
+		end.Reading = savedReading(n)
+		if more := n.Reading.More; more != nil {
+			end.Device, end.Sensor = ledger.Text(more.Of.Device), ledger.Text(more.Of.Name)
 		}
 
 		to.Ends = append(to.Ends, end)
@@ -460,15 +467,17 @@ func (reg *register) restoreEnd(from ledger.End) {
 		return
 	}
 
-	//planted:left-group-unwritten skip
+	r := rememberedNotice(&from.Reading).Reading
+	r.More = &delivery.More{Of: sensor.ID{Device: string(from.Device), Name: string(from.Sensor)}}
+	if r.Enqueued > 0 { // else nobody knew which one ended last
+		g.last = &r
+	}
+	//planted:left-group-unwritten if false
 	if from.Incident == "" {
 		reg.rewrite(g)
 		return
 	}
 
-	r := rememberedNotice(&from.Reading).Reading
-	r.More = &delivery.More{Of: sensor.ID{Device: string(from.Device), Name: string(from.Sensor)}}
-	g.last = &r
 	reg.endGroup(g, incident.End{Incident: from.Incident, Overs: from.Overs}, from.Began)
 }
 

@@ -343,8 +343,11 @@ func TestLastMemberHasLeftTheLedgerAlone(t *testing.T) {
 				}
 				next.restoreEnd(content.Ends[0])
 				next.write()
-				if got, want := next.to.counts(), "1 given, 0 withdrawn"; got != want || !next.to.last().Incident.Over || next.mark.held.Len() != 0 {
-					t.Errorf("%s, want %s; %d hold the watermark", got, want, next.mark.held.Len())
+				if got, want := next.to.counts(), "1 given, 0 withdrawn"; got != want || next.mark.held.Len() != 0 {
+					t.Fatalf("%s, want %s; %d hold the watermark", got, want, next.mark.held.Len())
+				}
+				if end := next.to.last(); !end.Incident.Over || end.Reading.More.Of.Device != "freezer-1" || end.Reading.Sequence != 1 {
+					t.Errorf("%+v is due", end)
 				}
 			})
 		}
