@@ -92,11 +92,14 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device == r.in.refuses }) {
+		isAbout := func(device string) bool {
+			return device != "" && slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device == device })
+		}
+		if isAbout(r.in.refuses) {
 			r.noteLocked("%s refuses %s", r.in.name, tell(alerts[0]))
 			return errRefused
 		}
-		if slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device == r.in.chokes }) {
+		if isAbout(r.in.chokes) {
 			r.noteLocked("%s chokes on %s and %d others", r.in.name, tell(alerts[0]), len(alerts)-1)
 			r.judgeChoking(r.in, alerts)
 			return errChoked
