@@ -424,4 +424,9 @@ func TestOpenAlarmsOfTwoLevels(t *testing.T) {
 			t.Errorf("%s is over: %v", one.Key.Topic.Message.Level, err)
 		}
 	}
+	for key, k := range r.register.alarms.byKey {
+		if k.due == nil || k != (alarm{due: k.due}) {
+			t.Errorf("more than a recovery is left of %s: %+v", key.level.Name, k)
+		}
+	}
 }
