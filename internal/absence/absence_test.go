@@ -48,6 +48,7 @@ type bench struct {
 	muted    bool                       // people do not want to hear of any silence
 	askedHub bool                       // by the last look
 	sensor   string                     // that the event being heard is of; empty: the device's own
+	forget   time.Duration              // of the first rule
 	more     []absence.Rule             // at most one besides the first, about the same devices
 
 	// nothing comes to other partitions, in which so many devices are known; else something does all the time
@@ -58,8 +59,9 @@ type bench struct {
 func newBench(t tester) *bench {
 	b := &bench{
 		t: t, store: &records.Memory{},
-		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
-		fell:  map[string]absence.Silence{},
+		start:  time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
+		fell:   map[string]absence.Silence{},
+		forget: forget,
 	}
 	b.begin(telemetry.Position{})
 	return b
@@ -68,7 +70,7 @@ func newBench(t tester) *bench {
 // begin makes a new Watch, as the next owner of the partition does, and returns where reading has to begin.
 func (b *bench) begin(at telemetry.Position) (from telemetry.Position, ended []absence.Ended) {
 	b.t.Helper()
-	rule := absence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Sensor: b.name}
+	rule := absence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: b.forget, Sensor: b.name}
 	rule.Quiet = func(*telemetry.Event) int64 { return b.quiet }
 	file := &roster.File{Store: b.store, Name: "roster/0"}
 	b.Watch = absence.New(append([]absence.Rule{rule}, b.more...), b, whole, file, zap.NewNop())
@@ -759,6 +761,77 @@ func TestNobodyIsForgottenWhoMayHaveBeenHeard(t *testing.T) {
 				b.says("once nothing has come for so long again", "oven forgotten, unwatched")
 			})
 		})
+	}
+}
+
+// A device that was told as silent before a gap is forgotten behind it, unless it could have sent in the gap and fallen silent
+// again meanwhile.
+func TestWhatGapsDelay(t *testing.T) {
+	for _, test := range []struct {
+		forget, gap time.Duration
+		want        string
+	}{
+		{forget, forget - 2*limit - time.Minute, "oven fell, oven forgotten, unwatched"},
+		{forget, forget - 2*limit + time.Minute, "oven fell"},
+		{2*limit + 5*time.Minute, limit - time.Minute, "oven fell, oven forgotten, unwatched"},
+		{2*limit + 5*time.Minute, limit + time.Minute, "oven fell"},
+	} {
+		b := newBench(t)
+		b.forget = test.forget
+		b.begin(telemetry.Position{})
+		b.sends("oven")
+		until := max(test.forget, 30*time.Minute) - test.gap + 30*time.Second
+		for b.now < until {
+			b.now += 30 * time.Second
+			b.sends("kiln")
+			b.prove()
+			b.look()
+		}
+		b.loses("oven")
+		b.now += test.gap
+		b.sends("kiln")
+		b.prove()
+		b.look()
+		if got := strings.Join(b.said, ", "); got != test.want {
+			t.Errorf("forget %v, a gap of %v: it says %q, want %q", test.forget, test.gap, got, test.want)
+		}
+	}
+}
+
+// A device is told as silent before it is forgotten, also if a gap has its time begin anew and it is forgotten after twice
+// that time.
+func TestToldBeforeItIsForgotten(t *testing.T) {
+	for name, misses := range map[string]func(*bench){
+		"one gap": func(b *bench) {
+			b.now = 8 * time.Minute
+			b.sends("kiln")
+			b.now += 9 * time.Minute
+			b.loses("oven")
+		},
+		"a compacted hub": func(b *bench) {
+			for range 20 {
+				b.now += time.Minute
+				b.loses("")
+				b.sends("kiln")
+				b.prove()
+				b.look()
+			}
+		},
+	} {
+		b := newBench(t)
+		b.forget = 2 * limit
+		b.begin(telemetry.Position{})
+		b.sends("oven")
+		misses(b)
+		for range 40 {
+			b.now += time.Minute
+			b.sends("kiln")
+			b.prove()
+			b.look()
+		}
+		if got, want := strings.Join(b.said, ", "), "oven fell, oven forgotten, unwatched"; got != want {
+			t.Errorf("%s: it says %q, want %q", name, got, want)
+		}
 	}
 }
 

@@ -148,9 +148,10 @@ func (w *Watch) expectsAny(l *look, device string) bool {
 }
 
 // forgetAt returns when a device, whose last event is h, is forgotten, in Unix ms. One that would be forgotten
-// before it was silent, because it is allowed to be for so long, has as much time after that.
+// before it was silent, because it is allowed to be for so long, has as much time after that. A gap may double the time
+// that a device has: it is forgotten later than that, so that its silence is told.
 func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
-	forget := w.rules[rule].Forget.Milliseconds()
+	forget := max(w.rules[rule].Forget, 2*w.rules[rule].Limit+untold).Milliseconds()
 	//planted:longest-forget for _, other := range w.rules { forget = max(forget, other.Forget.Milliseconds()) }
 	at := h.Time + forget
 	if h.Quiet-h.Time > forEver.Milliseconds() || h.Quiet+w.rules[rule].Limit.Milliseconds() <= at {
@@ -159,6 +160,9 @@ func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
 
 	return h.Quiet + forget
 }
+
+// untold is how long a device is known at least after its silence could be told at the latest.
+const untold = 10 * time.Minute
 
 // forEver is so long that nobody waits for its end.
 const forEver = 10 * 365 * 24 * time.Hour

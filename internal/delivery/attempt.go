@@ -33,7 +33,7 @@ type message struct {
 	began    time.Duration // by the dispatcher's clock
 	attempts []attempt     // at each of the deliveries
 	left     int           // of them, that have not ended; guarded by receiver.mu
-	claimed  []*attempt    // those whose notices are in it
+	claimed  []*attempt    // those whose notices are in it; deliver's until it goes, then nobody changes it
 
 	joins chan *attempt // to claimed, until it goes
 	gone  chan struct{} // closed then

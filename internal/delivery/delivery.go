@@ -232,7 +232,8 @@ func (d *delivery) join(a *Alert) {
 		q.box.held.Add(&d.held, a.Before, r.Enqueued)
 	}
 
-	if !d.hasJoined() || !r.before(&d.latest) {
+	//planted:read-again-holds-later if !d.hasJoined() || !r.before(&d.latest)
+	if !d.hasJoined() || d.latest.before(r) { // else it has come again, maybe after other events
 		d.latest, d.lingers = *r, a.Lingers
 		//planted:lingering-takes-place if true
 		if !a.Lingers || d.joined == 0 { // the next owner's rule may repeat nothing, so that only the others are a cause to alert

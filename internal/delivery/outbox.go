@@ -190,7 +190,7 @@ func (o *Outbox) Close() {
 				d.end(OutcomeUnsettled)
 			}
 		}
-		q.closed = true
+		q.closed = true // last: move ends what it is given of a closed queue
 		r.dispatch()
 		r.mu.Unlock()
 	}

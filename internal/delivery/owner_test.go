@@ -680,6 +680,33 @@ func TestLingeringReadingsHoldNoPlace(t *testing.T) {
 	}
 }
 
+// A reading that has joined and is read again, after later events, holds the place that it had.
+func TestReadAgainHoldsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("oven")
+		pass(2 * window)
+		r.set(wait(8 * time.Second))
+		p.well("oven")
+		pass(time.Second)
+		joins := p.reading("oven", s.topic("", nil))
+		p.take(joins)
+		again := *joins
+		again.Before.Sequence = 7
+		p.take(&again)
+		pass(5 * time.Second)
+		r.set(failing(errBusy))
+		pass(window)
+		wantWatermark(t, p, 2)
+		r.set(nil)
+		pass(2 * window)
+		wantWatermark(t, p, p.last)
+	})
+}
+
 // An alert whose fate is not known is sent again under its id, which a receiver that got it drops. What that says of
 // the same alarm is known, and of a later one is not.
 func TestRepeatInDoubt(t *testing.T) {

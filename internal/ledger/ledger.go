@@ -25,10 +25,11 @@ type Content struct {
 	// Removed is what earlier versions kept of devices that operators had removed. It is ignored.
 	Removed json.RawMessage `json:"forgotten,omitempty"`
 
-	Ends []End `json:"ends,omitempty"` // of incidents, that are due; no two of the same level and value
+	Ends []End `json:"ends,omitempty"` // of incidents; no two of the same level and value
 }
 
-// An End is one of an incident that is due: see package incident.
+// An End is one of an incident: see package incident. It is due, unless it has no id: then the record of the incident may lack
+// that its last member of this partition has ended, and is to be written before anybody knows.
 type End struct {
 	Rule     string    `json:"rule"`
 	Level    string    `json:"level,omitempty"`
@@ -36,7 +37,7 @@ type End struct {
 	Per      string    `json:"per"`                // likewise
 	Silence  bool      `json:"silence,omitempty"`  // likewise
 	Value    Text      `json:"value"`              // that its members share
-	Incident string    `json:"incident"`           // its id
+	Incident string    `json:"incident"`           // its id; empty: not known, and nothing that follows is
 	Began    time.Time `json:"began"`
 	Overs    int       `json:"overs"` // how often it was over
 	// the last member that ended, and its reading

@@ -295,7 +295,7 @@ func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
 }
 
 // send asks the gate about a notice, for n or an alert, about the reading of a device or sensor, and has it sent if it
-// may. It reports whether n has to wait for the window of another incident.
+// may. It reports whether n has to wait for a window.
 func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) (waits bool) {
 	request := delivery.Account{Log: m.of.logName}.Request(key, n, r)
 	result := m.window(receiver, key).Send(request, fromMicros(m.test.now), key.Topic.Message.Window)

@@ -41,7 +41,9 @@
 //		                                                                        says how often it is sent again
 //		open      is clear, and clear_for is over       normal                  recovery due, if the rule has resolved
 //		open      a condition of the rule excludes it   normal                  likewise
-//		due       opens an alarm again                  open, nothing is due    alert
+//		due       opens an alarm again                  open, nothing is due,   alert
+//		                                                but for a member: see
+//		                                                Incidents
 //
 //	  - A level alerts only while no higher level of its rule is open. A quiet or muted device sends no alerts, but
 //	    recoveries. An open alarm whose alert is held back like this makes up for it: when that ends, its
@@ -56,7 +58,7 @@
 //	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
 //	    the ledger keeps it until every receiver has settled it. While the window is in force it
 //	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is
-//	    being sent. Under its claim, before it is sent, the replica asks who owns the ledger: a
+//	    being sent. If that alarm is a member of an incident, it waits until the device is no member. Under its claim, before it is sent, the replica asks who owns the ledger: a
 //	    claim proves nothing about the partition. One answer serves all that wait for it; while
 //	    the ledger does not answer, no recovery is claimed.
 //	  - After a take-over no recovery is sent until the new owner has read what the hub held
@@ -97,8 +99,9 @@
 //		                                                                 silence is dropped
 //		any       Forget, once that is proven to be over       unknown   of an open alarm as above. One that would be
 //		                                                         forgotten before it was silent has as much time
-//		                                                         after its quiet time, or after a take-over if
-//		                                                         nobody heard what came before
+//		                                                         after its quiet time; or after a take-over, a
+//		                                                         long gap, or what has expired, if nobody heard
+//		                                                         what came before
 //
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries. If the
@@ -143,8 +146,9 @@
 //		ends the last member               has its record written, drops an alert           the record says whether the end is due
 //
 //	  - What is written are the members as of the last event read. The watermark stays before the first change that the
-//	    record lacks, and before the reading of an alert that is not settled. The ledger keeps ends, and with each alarm
-//	    its value; a silence is in the ledger before it is a member.
+//	    record lacks, and before the reading of an alert that is not settled. The ledger keeps ends, groups
+//	    whose record lacks that the last member has left, and with each alarm its value; a silence is in the ledger before it
+//	    is a member.
 //	  - An alert is given once the record has the members, and an end once it is over. Under the claim the ledger is asked
 //	    as for recoveries, and then the record: see package incident.
 //	  - At a take-over each group that has members has its record written, and alerts of silences are due again: the gate

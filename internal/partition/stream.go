@@ -204,7 +204,8 @@ func (reg *register) take(events []telemetry.Event) {
 	counters, message := reg.evaluator.book.Counters, reg.message
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
-	at := reg.mark.last // which moves here alone
+	last := reg.mark.last // which moves here alone
+	before := last        // the event at hand
 	reg.batch.Lock()
 	defer reg.batch.Unlock()
 	reg.unheard.Lock()
@@ -230,6 +231,11 @@ func (reg *register) take(events []telemetry.Event) {
 
 		// What follows from it.
 		n[reason]++
+		read := last
+		if !e.NotAfter(last) { // else it comes again
+			read = e.Position
+		}
+
 		switch {
 		case reason.HasReading():
 			delete(reg.unreadable, hash)
@@ -239,23 +245,19 @@ func (reg *register) take(events []telemetry.Event) {
 			}
 
 			reg.mu.Lock()
-			if message.evaluate(reg, at) {
+			if message.evaluate(reg, before) {
 				over++
 			}
 			//planted:late-mark skip
-			if !e.NotAfter(reg.mark.last) {
-				reg.mark.last = e.Position // whatever else is decided comes after it: see changeBehind
-			}
+			reg.mark.last = read // whatever else is decided comes after it: see changeBehind
 			reg.mu.Unlock()
 
 		case reason > telemetry.ReasonNotTelemetry:
 			reg.unreadable.add(reg.id, e, hash, reason)
-			reg.unread(at, e, reason)
+			reg.unread(before, e, reason)
 		}
 
-		if !e.NotAfter(at) { // else it is read again
-			at = e.Position
-		}
+		before, last = e.Position, read
 	}
 
 	// How far the partition is read, and what was in it.
@@ -270,7 +272,7 @@ func (reg *register) take(events []telemetry.Event) {
 		reg.first = events[0].Sequence
 	}
 
-	reg.mark.last = at
+	reg.mark.last = last
 	reg.readUntil = events[len(events)-1].Enqueued
 	reg.mu.Unlock()
 

@@ -538,3 +538,40 @@ func TestNoSignOfLife(t *testing.T) {
 		}
 	})
 }
+
+// A reading that waits behind the alert of its device, and comes again because the link began earlier, holds the checkpoint
+// at its place as before: it is not lost if that alert becomes a dead letter and the replica dies.
+func TestReadingThatComesAgainHoldsItsPlace(t *testing.T) {
+	for _, back := range []int64{2, 4} { // after which event reading begins again
+		synctest.Test(t, func(t *testing.T) {
+			store, p, r := memlease.New(), newPartition("0"), &receiver{}
+			r.set(failing(errBusy))
+			dies := newReplica(t, store, r)
+			dies.config.GiveUp = time.Hour
+			ctx, crash := context.WithCancelCause(t.Context())
+			p.publish("cold", cool)
+			p.publish("oven", hot) // 2
+			dies.consume(ctx, p)
+			pass(50 * time.Minute)
+			for _, value := range []float64{cool, cool, hot, cool} { // 3 to 6, of which 5 joins
+				device := map[bool]string{true: "oven", false: "cold"}[value == hot]
+				p.publish(device, value)
+			}
+			pass(time.Minute)
+			p.Rewind(telemetry.Position{Sequence: back})
+			p.publish("cold", cool)
+			pass(20 * time.Minute) // the alert about 2 is a dead letter
+			crash(telemetry.ErrLost)
+			dies.work.Wait()
+
+			r.set(nil)
+			p = p.reopen()
+			next := newReplica(t, store, r).start(p)
+			defer next.end()
+			pass(time.Minute)
+			if got := r.notified("oven"); got != "alert 5" {
+				t.Errorf("after %d: notified of %q", back, got)
+			}
+		})
+	}
+}

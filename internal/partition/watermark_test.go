@@ -178,3 +178,30 @@ func TestRounding(t *testing.T) {
 		}
 	}
 }
+
+// An event that comes again, because the link began earlier, moves nothing back either: what an operator removes meanwhile ends
+// behind all that was read.
+func TestWhatComesAgainMovesNothingBack(t *testing.T) {
+	again := false
+	var r *exactReader
+	r = newExactReader(exactEvaluator(t), func(telemetry.Position, telemetry.Position) {
+		if again {
+			r.register.remove(sensor.Of("gone"), false)
+		}
+	})
+	log := []telemetry.Event{
+		exactEvent(1, "gone", "20"), exactEvent(2, "oven", "90"), exactEvent(3, "oven", "x"),
+		exactEvent(4, "oven", "20"), exactEvent(5, "gone", "90"), exactEvent(6, "oven", "20"),
+	}
+	r.register.take(log)
+	again = true
+	r.register.take(log[1:4])
+	for key, k := range r.register.alarms.byKey {
+		if key.about.Device == "gone" && (k.due == nil || k.due.Reading.Sequence != 6) {
+			t.Errorf("%s ends with %+v", key.level.Name, k.due)
+		}
+	}
+	if last := r.register.mark.last.Sequence; last != 6 {
+		t.Errorf("the watermark follows event %d", last)
+	}
+}

@@ -144,6 +144,7 @@ var bugs = []bug{
 	{"probes-go-together", "a receiver that is down gets several probes at a time", 0, false},
 	{"member-drops-own-recovery", "who joins an incident has no recovery any more from an alarm of its own before", 0, false},
 	{"member-is-normal", "who joined an incident is said to be normal again by itself while it is not", 0, false},
+	{"read-again-holds-later", "a reading that comes again has its delivery hold a later place", 0, false},
 	{"left-group-unwritten", "nobody ends an incident whose last members left, and whose owner died before its record said so", 0, false},
 	{"overdue-ends-unsent", "nobody sends the end of an incident whose partitions are no more", 0, false},
 	{"end-of-before-sent", "an end has the id of one from before its incident was told again", 0, false},
