@@ -307,6 +307,42 @@ func TestIncidentsWithoutRecords(t *testing.T) {
 	})
 }
 
+// A record that was written, and fails when it is written again at once, is soon tried again, however long it had failed before.
+func TestRecordThatFailsOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, p := with(t, inSite, &receiver{}), newPartition("0")
+		var down, wasWritten atomic.Bool
+		var failed time.Time
+		pause := time.Duration(-1)
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+			switch {
+			case !strings.HasPrefix(name, "incidents/") || op == records.OpList:
+			case down.Load():
+				return errors.New("503")
+			case op == records.OpWrite && !wasWritten.Swap(true):
+				p.publishOf("freezer-1", "berlin", 20) // so that it is to be written again
+				time.Sleep(time.Second)
+			case wasWritten.Load() && failed.IsZero():
+				failed = time.Now()
+				return errors.New("503")
+			case wasWritten.Load() && pause < 0:
+				pause = time.Since(failed)
+			}
+			return call(ctx)
+		})
+		down.Store(true)
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", 40)
+		pass(2 * time.Minute)
+		down.Store(false)
+		pass(5 * time.Minute)
+		s.end()
+		if pause < 0 || pause > time.Second {
+			t.Errorf("it is tried again after %v", pause)
+		}
+	})
+}
+
 // A rule without recoveries tells nobody of the end of a silence, nor does the next owner, to whom it was left to note that
 // it is over.
 func TestSilentGatewayWithoutRecoveries(t *testing.T) {
