@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"alertworker/internal/incident"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -137,6 +138,7 @@ func (w *world) incidentIsTrue(in *inbox, s subject, a arrival) {
 		w.violated("S1: %s hears of %s (%s): %+v", in.name, a.PerValue, s, a.Incident)
 		return
 	}
+	w.judgeRecord(in, s, a)
 	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
 	proven := claimed.Add(-freshness(a.Silent) - margin)
 	least := a.Silent // of all versions of the rule
@@ -187,6 +189,39 @@ func (w *world) incidentIsTrue(in *inbox, s subject, a arrival) {
 	}
 	if isMuted && len(ever) > 0 {
 		w.violated("S1: %s hears that %s is silent (%s) at %v, when nobody wants to know", in.name, a.PerValue, s, a.at.Sub(w.start))
+	}
+}
+
+// An incidentWrite is what the record of an incident said from a time on.
+type incidentWrite struct {
+	incident.Record
+	at time.Time
+	of incident.Group
+}
+
+// judgeRecord: under its claim an alert is sent only if the record says that the incident runs, with members in the partition that
+// sends it, and an end only if it is over.
+func (w *world) judgeRecord(in *inbox, s subject, a arrival) {
+	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	is, was := false, incident.Record{} // at some time until the receiver got it
+	holds := func(r incident.Record) bool {
+		if a.Resolved {
+			return r.State == incident.Over && r.ID == a.Incident.ID
+		}
+		return r.MayAlert(a.Partition, a.Incident.ID)
+	}
+	for _, r := range w.incidents {
+		if r.of.Rule != s.rule || r.of.Value != a.PerValue || r.at.After(a.at) {
+			continue
+		}
+		if !r.at.Before(claimed) {
+			is = is || holds(was)
+		}
+		was = r.Record
+	}
+	if !is && !holds(was) {
+		w.violated("I: %s hears of %s in %s (%s) under a claim of %v, resolved: %v, and its record says %+v", in.name, a.Incident.ID,
+			a.PerValue, s, claimed.Sub(w.start), a.Resolved, was)
 	}
 }
 

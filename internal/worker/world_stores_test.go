@@ -2,12 +2,14 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/records"
@@ -147,12 +149,33 @@ func (o *owner) refusesRosters() bool {
 
 // faultyIncidents returns the store of the records of incidents as p reaches it.
 func (p *process) faultyIncidents() records.Store {
-	return records.Around(p.ledgers, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+	noted := &notedIncidents{p.ledgers, p.world}
+	return records.Around(noted, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
 		if op == records.OpWrite {
 			return p.call(ctx, callIncidentWrite, name, call, nil)
 		}
 		return p.call(ctx, callIncidentRead, name, call, func(context.Context) error { return nil })
 	})
+}
+
+// notedIncidents remembers what is written.
+type notedIncidents struct {
+	records.Store
+	*world
+}
+
+func (s *notedIncidents) Write(ctx context.Context, r records.Record) (string, error) {
+	s.mu.Lock() // what it does, and what is remembered, is one step
+	defer s.mu.Unlock()
+	etag, err := s.Store.Write(ctx, r)
+	var c struct {
+		Group    incident.Group
+		Incident incident.Record
+	}
+	if err == nil && json.Unmarshal(r.Content, &c) == nil {
+		s.incidents = append(s.incidents, incidentWrite{at: time.Now(), of: c.Group, Record: c.Incident})
+	}
+	return etag, err
 }
 
 // notedRecords checks what is written.

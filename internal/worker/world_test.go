@@ -41,6 +41,7 @@ type world struct {
 	slots      [2]*process
 	processes  []*process
 	posted     []post
+	incidents  []incidentWrite // writes of their records
 	dead       []keptLetter
 	refusals   map[string]time.Time // the last one of each alert, by its receiver and id
 	operations []operation
