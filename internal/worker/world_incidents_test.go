@@ -34,6 +34,9 @@ func (p *plan) share() {
 		if r.site = p.sites[r.device]; wander && d.chance(0.3) {
 			r.site = pick(d, "berlin", "paris", "")
 		}
+		if r.fate == superseded { // the hub keeps all
+			r.fate = readable
+		}
 	}
 	if d.chance(0.6) {
 		p.moves = append(p.moves, d.untold(p)...)
