@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// attempts is how many a test gets. The first four have twice the time of the one before.
+// attempts is how many a test gets, unless its run would end before. Up to the fourth, each has twice the time of the one
+// before, and then as much as that.
 const attempts = 9
 
 // pause is how long after its fourth attempt a test waits for a quieter machine, then twice as long each time: five
@@ -27,35 +28,37 @@ type Attempt struct {
 // that are too much for the machine together do not compete.
 var again sync.Mutex
 
-// Run runs test until an attempt ends without Missed. It fails t if none of nine does,
-// so that a machine that is too slow never passes.
+// Run runs test until an attempt ends without Missed. It fails t if none of nine does, or if the next one could last until
+// the run's timeout, so that a machine that is too slow never passes, and says why.
 func Run(t *testing.T, test func(a *Attempt)) {
 	t.Helper()
-	missed := ""
-	for n := range attempts {
-		if n >= 4 {
-			time.Sleep(pause << (n - 4))
-		}
-
-		a := &Attempt{factor: 1 << min(n, 3)}
-		t.Run(fmt.Sprintf("attempt %d", n+1), func(t *testing.T) {
-			if n > 0 {
+	for n := 1; ; n++ {
+		a := &Attempt{factor: 1 << min(n-1, 3)}
+		start := time.Now()
+		t.Run(fmt.Sprintf("attempt %d", n), func(t *testing.T) {
+			if n > 1 {
 				again.Lock()
 				defer again.Unlock()
 			}
 			a.T = t
 			test(a)
 		})
-
 		if a.missed == "" || t.Failed() {
 			return
 		}
 
-		missed = a.missed
-		t.Logf("this machine was too slow in attempt %d: %s", n+1, missed)
+		var wait time.Duration
+		if n >= 4 {
+			wait = pause << (n - 4)
+		}
+		end, limited := t.Deadline()
+		isLast := limited && time.Until(end) < wait+3*time.Since(start)
+		if n == attempts || isLast {
+			t.Fatalf("this machine was too slow in all %d attempts; in the last, %s", n, a.missed)
+		}
+		t.Logf("this machine was too slow in attempt %d: %s", n, a.missed)
+		time.Sleep(wait)
 	}
-
-	t.Fatalf("this machine was too slow in all %d attempts; in the last, %s", attempts, missed)
 }
 
 // Time returns d, longer in later attempts: for what a slow machine can miss.

@@ -31,15 +31,19 @@ func TestFailures(t *testing.T) {
 			if os.Getenv("BUSYTEST") == "fails" {
 				a.Fatal("wrong")
 			}
+			if os.Getenv("BUSYTEST") == "late" {
+				time.Sleep(time.Second)
+			}
 			a.Missed("not yet")
 		})
 		return
 	}
 	for how, want := range map[string]string{
 		"missed": "this machine was too slow in all 9 attempts; in the last, not yet",
+		"late":   "this machine was too slow in all 2 attempts; in the last, not yet",
 		"fails":  "wrong",
 	} {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFailures$", "-test.v")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFailures$", "-test.v", "-test.timeout=5s")
 		cmd.Env = append(os.Environ(), "BUSYTEST="+how)
 		out, err := cmd.CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) || how == "fails" && strings.Contains(string(out), "attempt_2") {

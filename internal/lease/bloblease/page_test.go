@@ -94,10 +94,9 @@ func slowPages(a *busytest.Attempt) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	n, next, err := blobs.Sweep(t.Context(), "", 0, all)
-	if took := time.Since(start); took > 4*time.Second { // after which a try is given up
-		a.Missed("a sweep took %v: %v", took.Round(time.Millisecond), err)
+	if err != nil && strings.Contains(err.Error(), "answers in more than") { // a page took longer than pages may
+		a.Missed("a sweep: %v", err)
 	}
 	if n != 1 || next != "" || err != nil {
 		t.Errorf("%d removed, then %q, %v", n, next, err)
