@@ -38,7 +38,7 @@ import (
 // A replica is one worker with everything that it needs.
 type replica struct {
 	config    config.Config
-	stores    stores
+	stores    stores // their calls of records are observed, but those of leases only as leases below
 	ops       *operations
 	log       *zap.Logger
 	source    *eventhubs.Source

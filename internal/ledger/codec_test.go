@@ -255,9 +255,18 @@ func TestBounds(t *testing.T) {
 			one := func(a ledger.Alarm) int {
 				return size(ledger.Content{Alarms: []ledger.Alarm{a, a}}) - size(ledger.Content{Alarms: []ledger.Alarm{a}})
 			}
+			end := func(n int) int {
+				e := ledger.End{
+					Rule: open.Rule, Level: open.Level, Measured: open.Measured, Per: open.Per, Silence: true, Value: open.Group,
+					Incident: strings.Repeat("i", 300), Began: open.Since, Overs: math.MaxInt32, Device: open.Device, Sensor: open.Sensor,
+					Reading: *due.Due,
+				}
+				return size(ledger.Content{Ends: slices.Repeat([]ledger.End{e}, n)})
+			}
+			ends := (end(2) - end(1)) * ledger.MaxEnds
 			const levels = 64 * 4 << 10 // more than configurations have, of those that are removed
-			most := ledger.MaxAlarms/2*(max(one(open), one(silent))+one(due)) + levels
-			t.Logf("open %d, silent %d, due %d: %d of %d", one(open), one(silent), one(due), most, ledger.MaxBytes)
+			most := ledger.MaxAlarms/2*(max(one(open), one(silent))+one(due)) + ends + levels
+			t.Logf("open %d, silent %d, due %d, ends %d: %d of %d", one(open), one(silent), one(due), ends, most, ledger.MaxBytes)
 			if most > ledger.MaxBytes {
 				t.Errorf("%d bytes, and a ledger holds %d", most, ledger.MaxBytes)
 			}

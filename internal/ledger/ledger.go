@@ -37,7 +37,7 @@ type End struct {
 	Per      string    `json:"per"`                // likewise
 	Silence  bool      `json:"silence,omitempty"`  // likewise
 	Value    Text      `json:"value"`              // that its members share
-	Incident string    `json:"incident"`           // its id; empty: not known, and nothing that follows is
+	Incident string    `json:"incident"`           // its id; empty: not known, as are Began and Overs
 	Began    time.Time `json:"began"`
 	Overs    int       `json:"overs"` // how often it was over
 	// the last member that ended, and its reading
@@ -147,12 +147,13 @@ type Outage struct {
 // Within these bounds, and those of sensor.ID, a content always fits into [MaxBytes], whatever the texts say.
 const (
 	MaxAlarms   = 65_536 // in one ledger, at most half of them pending or open, and as many normal, with a recovery
+	MaxEnds     = 10_000 // in one ledger
 	MaxExcluded = 192    // bytes of Reading.Excluded
 )
 
 // MaxBytes bounds a content, both as it is stored and unpacked. Write refuses a larger one,
 // and so does Open.
-const MaxBytes = 112 << 20
+const MaxBytes = 136 << 20
 
 // ErrLost says that another owner has taken the ledger over, or that its record was deleted.
 var ErrLost = errors.New("ledger lost")

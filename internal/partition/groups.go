@@ -14,7 +14,7 @@ import (
 )
 
 // maxGroups bounds the groups of a partition. Beyond it an alarm alerts by itself.
-const maxGroups = 10_000
+const maxGroups = ledger.MaxEnds
 
 // A group is what an owner knows of a group of package incident: of its own members, of what the group's record has of
 // them, and of what is due to receivers. Its members follow from the log, as alarms do; a notice of it is given once

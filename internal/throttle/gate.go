@@ -446,7 +446,7 @@ func (g *Gate) record(ctx context.Context, c *Claim) (l lease.Lease, err error) 
 			err = g.store.Release(once, c.lease, c.note.String())
 		case left > 0:
 			l, err = g.store.Extend(once, c.lease, c.note.String(), left)
-		case c.request.Incident != "": // that the receiver was told of it counts for longer
+		case c.request.Incident != "": // that the receiver was told of it counts for longer; its window is over, and was none
 			err = cmp.Or(g.store.Release(once, c.lease, c.note.freed().String()), lease.ErrLost)
 		default:
 			err = lease.ErrLost

@@ -96,6 +96,8 @@ type subject struct {
 // the store does not know.
 func (g gateState) delivered() time.Time {
 	switch {
+	case g.Incident != "":
+		return g.Sent
 	case g.Quiet.IsZero():
 		return time.Time{}
 	case g.Quiet.After(g.Claimed):

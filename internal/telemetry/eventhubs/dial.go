@@ -56,7 +56,7 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	})
 	if i < 0 {
 		i = len(cs.all)
-		c := &connection{source: s, config: config, at: at, address: s.address(at.namespace), ready: make(chan struct{})}
+		c := &connection{of: cs, source: s, config: config, at: at, address: s.address(at.namespace), ready: make(chan struct{})}
 		c.audience = "amqps://" + at.String()
 		if c.address.Plain {
 			c.audience = "amqp://" + at.String()
@@ -97,6 +97,7 @@ func (cs *connections) release(c *connection) {
 
 // A connection is one over which some partitions are read. Its goroutine opens it and renews its claim, until it ends.
 type connection struct {
+	of       *connections
 	source   *Source
 	config   Config
 	at       endpoint

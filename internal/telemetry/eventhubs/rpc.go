@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/Azure/go-amqp"
 	"github.com/google/uuid"
@@ -109,7 +108,7 @@ func (r *rpc) read() {
 func (r *rpc) request(ctx context.Context, properties map[string]any, value any) (any, error) {
 	got, sent := make(chan *amqp.Message, 1), make(chan error, 1)
 	r.mu.Lock()
-	if r.ctx.Err() != nil { // close may no longer wait for it
+	if r.ctx.Err() != nil { // else close waits for what begins after it
 		r.mu.Unlock()
 		return nil, context.Cause(r.ctx)
 	}
@@ -118,7 +117,8 @@ func (r *rpc) request(ctx context.Context, properties map[string]any, value any)
 	r.next++
 	r.waiting[id] = got
 
-	// The library's Send may go on waiting when ctx has ended, and for ever: docs/dev/upstream.md. close ends that.
+	// The library's Send may go on waiting when ctx has ended, and for ever: docs/dev/upstream.md. The end of the connection
+	// ends that.
 	r.running.Go(func() {
 		sent <- r.sender.Send(ctx, &amqp.Message{
 			Properties:            &amqp.MessageProperties{MessageID: id, ReplyTo: &r.replies},
@@ -169,7 +169,8 @@ func (s *Source) limited(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, s.queryLimit, why)
 }
 
-// close returns once the links are closed.
+// close returns once the links are closed, or the hub has not confirmed that in time. What waits for it then ends with the
+// connection, and its partitions are read meanwhile.
 func (r *rpc) close() {
 	r.mu.Lock()
 	r.end(nil)
@@ -183,7 +184,5 @@ func (r *rpc) close() {
 		_ = r.sender.Close(ctx)
 	}
 
-	// What still waits for a hub that confirms nothing ends with the connection alone.
-	defer time.AfterFunc(shortTimeout, r.connection.end).Stop()
-	r.running.Wait()
+	r.connection.of.running.Go(r.running.Wait)
 }

@@ -79,12 +79,12 @@ func TestClaimThatTheHubDoesNotTake(t *testing.T) {
 				h.Choke("$cbs", tt.times)
 				tt.when(h)
 				time.Sleep(5 * time.Minute)
-				if tt.times > 2 {
+				if name == "none" {
 					return
 				}
 				publish("b")
 				next(t, bodies, "0:b")
-				if stats := s.Stats(); len(stats.AtRisk) > 0 || stats.Hub.Err != nil {
+				if stats := s.Stats(); len(stats.AtRisk) > 0 != (tt.times > 2) || stats.Hub.Err != nil {
 					t.Errorf("%+v", stats)
 				}
 			})
