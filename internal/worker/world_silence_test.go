@@ -197,10 +197,10 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 		}
 	}
 	for _, o := range w.operations {
-		if o.what == forget && !o.unsure && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) &&
+		if o.what == forget && !o.unsure && o.device == a.Device && claimed.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) &&
 			a.PerValue == "" {
-			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
-				a.at.Sub(w.start), o.at.Sub(w.start))
+			w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it was removed at %v", in.name, a.Device, s,
+				claimed.Sub(w.start), o.at.Sub(w.start))
 		}
 	}
 }
