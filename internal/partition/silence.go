@@ -141,7 +141,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 		if e.Excluded {
 			because = "a condition of the rule does not hold" // a roster does not know which
 		}
-		s.register.change(key, s.register.heard(key, at, because))
+		s.register.change(key, s.register.endedBy(key, at, because))
 	}
 }
 
@@ -295,7 +295,7 @@ func (reg *register) hubIsCutOff(since int64) bool {
 
 // Heard implements absence.Alarms.
 func (reg *register) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
-	reg.heardAgain(alarmKey{of, reg.evaluator.silent(rule)}, before, at, "")
+	reg.endSilence(alarmKey{of, reg.evaluator.silent(rule)}, before, at, "")
 }
 
 // Excluded implements absence.Alarms.
@@ -309,14 +309,14 @@ func (reg *register) Excluded(
 	r, m := reg.evaluator.silences[rule], reg.message
 	because, _ := r.Expects(found, r.reads)
 	excluded := because.Excluded(reg.evaluator.book.Decoder.Seen(m.part.measurements, m.index, because.Name))
-	reg.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, reg.evaluator.silent(rule)}, before, e.Position, excluded)
+	reg.endSilence(alarmKey{sensor.ID{Device: e.Device, Name: name}, reg.evaluator.silent(rule)}, before, e.Position, excluded)
 }
 
-// heardAgain ends a silence with the event at a position: see register.heard.
-func (reg *register) heardAgain(key alarmKey, before, at telemetry.Position, excluded string) {
+// endSilence ends a silence with the event at a position: see register.endedBy.
+func (reg *register) endSilence(key alarmKey, before, at telemetry.Position, excluded string) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	next := reg.heard(key, at, excluded)
+	next := reg.endedBy(key, at, excluded)
 	group := reg.alarms.byKey[key].member()
 	if at.NotAfter(reg.last.settled) || at.NotAfter(reg.last.replayed) { // the ledger is further on, and yet has not heard it
 		reg.change(key, next)
@@ -347,9 +347,9 @@ func (reg *register) Unwatched(of sensor.ID) {
 	reg.endAlarms(of)
 }
 
-// heard returns what the silence of key becomes with the event at a position. excluded says why the rule expects nothing
+// endedBy returns what the silence of key becomes with the event at a position. excluded says why the rule expects nothing
 // more of the device, if it is not empty.
-func (reg *register) heard(key alarmKey, at telemetry.Position, excluded string) alarm {
+func (reg *register) endedBy(key alarmKey, at telemetry.Position, excluded string) alarm {
 	was := reg.alarms.byKey[key]
 	return alarm{due: reg.recovery(key, was, &dueNotice{Notice: delivery.Notice{
 		Reading:  delivery.Reading{Limit: was.limit, Enqueued: micros(at.Time), Sequence: at.Sequence, Since: was.Since.Hub},
