@@ -44,7 +44,6 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 		return errRefreshing
 	case isAlert && key.Topic.Silence && !s.proven(key, n):
 		return errUnproven
-	//planted:member-is-normal case false
 	case !isAlert && n.Incident == nil && s.register.isMember(key):
 		return errMember
 	case !isAlert, n.Incident == nil:

@@ -133,6 +133,7 @@ func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 func (reg *register) isMember(key delivery.Key) bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	//planted:member-is-normal return false
 	return reg.alarms.byKey[reg.alarmOf(key)].member() != ""
 }
 
