@@ -798,17 +798,47 @@ func TestWhatGapsDelay(t *testing.T) {
 	}
 }
 
-// A device is told as silent before it is forgotten, also if a gap has its time begin anew and it is forgotten after twice
-// that time.
+// A device is told as silent before it is forgotten, also if gaps have its time begin anew.
 func TestToldBeforeItIsForgotten(t *testing.T) {
-	for name, misses := range map[string]func(*bench){
-		"one gap": func(b *bench) {
-			b.now = 8 * time.Minute
+	minutes := func(b *bench, n int) {
+		for range n {
+			b.now += time.Minute
 			b.sends("kiln")
-			b.now += 9 * time.Minute
-			b.loses("oven")
-		},
-		"a compacted hub": func(b *bench) {
+			b.prove()
+			b.look()
+		}
+	}
+	check := func(name string, limits time.Duration, misses func(*bench)) {
+		t.Helper()
+		b := newBench(t)
+		b.forget = limits * limit
+		b.begin(telemetry.Position{})
+		b.sends("oven")
+		misses(b)
+		minutes(b, 120)
+		if got, want := strings.Join(b.said, ", "), "oven fell, oven forgotten, unwatched"; got != want {
+			t.Errorf("%s, forget is %d times the limit: it says %q, want %q", name, limits, got, want)
+		}
+	}
+
+	for limits := time.Duration(2); limits <= 5; limits++ {
+		for gap := 1; gap <= 35; gap++ {
+			check(fmt.Sprintf("a gap of %d min", gap), limits, func(b *bench) {
+				minutes(b, 8)
+				b.loses("oven")
+				b.now += time.Duration(gap-1) * time.Minute
+				minutes(b, 1)
+			})
+			check(fmt.Sprintf("a gap of %d min, and then one of 70 s", gap), limits, func(b *bench) {
+				minutes(b, 8)
+				b.loses("oven")
+				b.now += time.Duration(gap-1) * time.Minute
+				minutes(b, 9)
+				b.loses("kiln")
+				b.now += 10 * time.Second
+			})
+		}
+		check("a compacted hub", limits, func(b *bench) {
 			for range 20 {
 				b.now += time.Minute
 				b.loses("")
@@ -816,22 +846,7 @@ func TestToldBeforeItIsForgotten(t *testing.T) {
 				b.prove()
 				b.look()
 			}
-		},
-	} {
-		b := newBench(t)
-		b.forget = 2 * limit
-		b.begin(telemetry.Position{})
-		b.sends("oven")
-		misses(b)
-		for range 40 {
-			b.now += time.Minute
-			b.sends("kiln")
-			b.prove()
-			b.look()
-		}
-		if got, want := strings.Join(b.said, ", "), "oven fell, oven forgotten, unwatched"; got != want {
-			t.Errorf("%s: it says %q, want %q", name, got, want)
-		}
+		})
 	}
 }
 

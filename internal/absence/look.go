@@ -149,16 +149,18 @@ func (w *Watch) expectsAny(l *look, device string) bool {
 
 // forgetAt returns when a device, whose last event is h, is forgotten, in Unix ms. One that would be forgotten
 // before it was silent, because it is allowed to be for so long, has as much time after that. A gap may double the time
-// that a device has: it is forgotten later than that, so that its silence is told.
+// that a device has: it is forgotten later than that, so that its silence is told before.
 func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
 	forget := max(w.rules[rule].Forget, 2*w.rules[rule].Limit+untold).Milliseconds()
 	//planted:longest-forget for _, other := range w.rules { forget = max(forget, other.Forget.Milliseconds()) }
 	at := h.Time + forget
-	if h.Quiet-h.Time > forEver.Milliseconds() || h.Quiet+w.rules[rule].Limit.Milliseconds() <= at {
+	_, deadline := w.roster.Silence(rule, h)
+	hasTime := max(h.Quiet+w.rules[rule].Limit.Milliseconds(), deadline+untold.Milliseconds()) <= at
+	if hasTime || h.Quiet-h.Time > forEver.Milliseconds() {
 		return at
 	}
 
-	return h.Quiet + forget
+	return max(at, h.Quiet+forget)
 }
 
 // untold is how long a device is known at least after its silence could be told at the latest.

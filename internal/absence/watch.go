@@ -573,8 +573,16 @@ func (w *Watch) miss(from int64, to roster.Place) {
 	w.roster.Miss(from, to)
 	for i := range w.rules {
 		limit, forget := w.rules[i].Limit.Milliseconds(), w.rules[i].Forget.Milliseconds()
-		if to.Time-from > max(limit, forget-2*limit) {
+		switch gap := to.Time - from; {
+		case gap < limit:
+		case gap > forget-2*limit:
 			w.roster.ExcuseAll(i, to.Time)
+		default: // those that were told as silent are forgotten as if there were no gap
+			for device := range w.roster.Len() {
+				if !w.isOpen(key{i, w.roster.Name(device)}) {
+					w.roster.Excuse(device, i, to.Time)
+				}
+			}
 		}
 	}
 }

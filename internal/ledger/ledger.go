@@ -92,8 +92,8 @@ type Alarm struct {
 	// zero if the last one was not, or if that is not known. No recovery is due then
 	Cleared       time.Time `json:"cleared,omitzero"`
 	DeviceCleared time.Time `json:"deviceCleared,omitzero"`
-	// what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none
-	// is
+	// what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence, or of a member of
+	// an incident what cleared an alarm of its own before; nil if none is
 	Due *Reading `json:"due,omitempty"`
 	// of an open alarm: its next reading alerts, whatever its value, because a higher level of the rule that was open, or
 	// a mute, has held an alert back

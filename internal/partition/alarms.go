@@ -87,6 +87,13 @@ func (k alarm) member() string {
 	return k.group
 }
 
+// joins reports whether k is a member of an incident, or is to be: then its device is not normal, and what is due is a recovery
+// from before, which waits until k ends.
+func (k alarm) joins() bool {
+	//planted:member-is-normal return false
+	return k.Phase == rules.Open && k.group != ""
+}
+
 // everybody is all receivers.
 const everybody = math.MaxUint32
 

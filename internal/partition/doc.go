@@ -41,9 +41,7 @@
 //		                                                                        says how often it is sent again
 //		open      is clear, and clear_for is over       normal                  recovery due, if the rule has resolved
 //		open      a condition of the rule excludes it   normal                  likewise
-//		due       opens an alarm again                  open, nothing is due,   alert
-//		                                                but for a member: see
-//		                                                Incidents
+//		due       opens an alarm again                  open, nothing is due    alert
 //
 //	  - A level alerts only while no higher level of its rule is open. A quiet or muted device sends no alerts, but
 //	    recoveries. An open alarm whose alert is held back like this makes up for it: when that ends, its
@@ -58,9 +56,9 @@
 //	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
 //	    the ledger keeps it until every receiver has settled it. While the window is in force it
 //	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is
-//	    being sent. If that alarm is a member of an incident, it waits until the device is no member. Under its claim, before it is sent, the replica asks who owns the ledger: a
-//	    claim proves nothing about the partition. One answer serves all that wait for it; while
-//	    the ledger does not answer, no recovery is claimed.
+//	    being sent; whoever has not heard of it hears of the end of that alarm, also if it is a member of an incident.
+//	    Under its claim, before it is sent, the replica asks who owns the ledger: a claim proves nothing about the
+//	    partition. One answer serves all that wait for it; while the ledger does not answer, no recovery is claimed.
 //	  - After a take-over no recovery is sent until the new owner has read what the hub held
 //	    then, or for a minute: the device may be hot again.
 //	  - A removed rule cannot say when its alarms clear. A replica that finds alarms of a rule

@@ -398,8 +398,8 @@ func (v *evaluation) group(l *level) string {
 }
 
 // alertOf returns the alert of l about the reading rd to every receiver that wants it, nil if there is none: while it is muted
-// nobody is told, but later, if the alarm is still open. Which of these it is the alarm p.is remembers. The next alert is in the
-// same place.
+// nobody is told, but later, if the alarm is still open. The alarm p.is remembers which of these it is, and who was alerted. The
+// next alert is in the same place.
 func (v *evaluation) alertOf(l *level, p *passage, rd *delivery.Reading) *delivery.Alert {
 	book, counters := &v.evaluator.book, v.evaluator.book.Counters
 	isReminder := v.follows(l.rule) && !p.opens && !p.is.alertNext

@@ -103,6 +103,7 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 		defer reg.mu.Unlock()
 		if g.due.is(n) { // not one that has become due since
 			reg.dropEnd(g)
+			reg.queue(g) // it may be gone
 		}
 
 		return nil, errNotDue

@@ -908,3 +908,70 @@ func TestEndOfAnIncidentOfTheLastRuleWithState(t *testing.T) {
 		}
 	})
 }
+
+// The recovery of an alarm of its own is about the end of the device's part in an incident, however long that has lasted, and
+// until then nothing waits for it.
+func TestRecoveryOfWhoWasLongInAnIncident(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		s := with(t, inSite, r)
+		s.config.GiveUp = time.Hour
+		s.start(p)
+		p.publishOf("freezer-1", "", hot)
+		pass(time.Second)
+		p.publishOf("freezer-1", "", cool) // its recovery waits for the window
+		pass(time.Second)
+		for range 24 {
+			p.publishOf("freezer-1", "berlin", hot)
+			pass(5 * time.Minute)
+		}
+		if d := s.device("freezer-1"); len(d.Deliveries) > 0 || !d.Alarms[0].Due.IsZero() {
+			t.Errorf("waiting: %+v", d)
+		}
+		p.publishOf("freezer-1", "berlin", cool)
+		pass(window)
+		s.end()
+		recovers := func(a notify.Alert) bool { return a.Resolved && a.Incident == nil && a.Sequence == 27 }
+		if !slices.ContainsFunc(r.all(), recovers) {
+			t.Errorf("no recovery of its own by the last reading: %+v", r.all())
+		}
+		if letters := s.dead.all(); len(letters) > 0 {
+			t.Errorf("dead letters: %+v", letters)
+		}
+	})
+}
+
+// A device that is silent again, as a member, is not said to send again while the ledger cannot be written.
+func TestRecoveryWhileASilenceIsUnsaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		p.reached = true
+		s := with(t, func(r *rules.Rule) {
+			inSite(r)
+			r.Field, r.Silent, r.Forget, r.Levels = "", time.Minute, 24*time.Hour, []rules.Level{{}}
+		}, r)
+		var refuses atomic.Bool
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+			if op == records.OpWrite && name == "0" && refuses.Load() {
+				return errors.New("403")
+			}
+			return call(ctx)
+		})
+		s.start(p)
+		p.publishOf("freezer-1", "", cool)
+		pass(2 * time.Minute)
+		r.set(failing(errBusy))
+		pass(window)
+		p.publishOf("freezer-1", "berlin", cool)
+		pass(10 * time.Second)
+		refuses.Store(true)
+		pass(2 * time.Minute)
+		r.set(nil)
+		pass(5 * time.Minute)
+		if n := len(r.all()); n != 1 {
+			t.Errorf("%d messages while it is silent: %+v", n, r.all())
+		}
+		refuses.Store(false)
+		s.end()
+	})
+}

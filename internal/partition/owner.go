@@ -21,15 +21,13 @@ var (
 	errUnanswered = errors.New("the ledger did not answer a moment ago")
 	// errUnproven says that events of a silent device may have come that were not read yet.
 	errUnproven = errors.New("it is not certain that the device is still silent")
-	// errMember says that a device belongs to an incident since a recovery of its own became due.
-	errMember = errors.New("the device belongs to an incident, so it is not normal")
 	// errRefreshing says that a former owner may be posting the alarm again.
 	errRefreshing = errors.New("the partition's former owner may still be posting open alarms again")
 )
 
 // MayClaim implements delivery.Owner. The key must not be claimed for a due notice while the ledger does not
-// answer, while it is not proven, or not any more, that the device is silent, for a recovery while the device is a member of
-// an incident, or before the record of an incident has what its alert is about.
+// answer, while it is not proven, or not any more, that the device is silent, or before the record of an incident has what
+// its alert is about.
 func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 	if n == nil {
 		return nil
@@ -44,8 +42,6 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 		return errRefreshing
 	case isAlert && key.Topic.Silence && !s.proven(key, n):
 		return errUnproven
-	case !isAlert && n.Incident == nil && s.register.isMember(key):
-		return errMember
 	case !isAlert, n.Incident == nil:
 		return nil
 	}
@@ -77,10 +73,6 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 	//planted:not-due-sent if false
 	if !s.register.isDue(key, n) {
 		return nil, errNotDue
-	}
-
-	if !n.Silent() && n.Incident == nil && s.register.isMember(key) {
-		return nil, errMember
 	}
 
 	if n.Silent() && !s.proven(key, n) { // the claim may have taken longer than a proof is good for

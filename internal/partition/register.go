@@ -125,16 +125,8 @@ func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 	if key.Topic.Incidents {
 		return reg.groups[key].has(n)
 	}
-	return reg.alarms.byKey[reg.alarmOf(key)].due.is(n)
-}
-
-// isMember reports whether the alarm of key is a member of an incident: then its device is not normal, although a recovery
-// may be due from before it joined.
-func (reg *register) isMember(key delivery.Key) bool {
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	//planted:member-is-normal return false
-	return reg.alarms.byKey[reg.alarmOf(key)].member() != ""
+	k := reg.alarms.byKey[reg.alarmOf(key)]
+	return k.due.is(n) && !k.joins()
 }
 
 // become makes next of the alarm of key. Its history is told by the caller, who holds reg.mu.
@@ -158,7 +150,7 @@ func (reg *register) become(key alarmKey, next alarm) {
 		reg.changed(key, was.State, next.State)
 	}
 
-	if next.due == was.due {
+	if next.due == was.due && next.joins() == was.joins() {
 		return
 	}
 
@@ -172,10 +164,10 @@ func (reg *register) become(key alarmKey, next alarm) {
 // give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
 // reg.mu.
 func (reg *register) give(key alarmKey) {
-	due := reg.alarms.byKey[key].due
-	//planted:due-before-caught-up if due != nil
-	if due != nil && !reg.behind && !due.waits(key.level) {
-		reg.out.Give(key.notices(), &due.Notice)
+	k := reg.alarms.byKey[key]
+	//planted:due-before-caught-up if k.due != nil
+	if k.due != nil && !k.joins() && !reg.behind && !k.due.waits(key.level) {
+		reg.out.Give(key.notices(), &k.due.Notice)
 	}
 }
 
@@ -217,7 +209,7 @@ func (reg *register) change(key alarmKey, next alarm) {
 // recovery returns n, which says that the alarm of key, which was open, has ended; nil if nobody was alerted. Who was alerted
 // gets it, whatever receivers ask for now.
 func (reg *register) recovery(key alarmKey, was alarm, n *dueNotice) *dueNotice {
-	if was.group != "" { // people are told of the incident's end
+	if was.group != "" { // people are told of the incident's end, and whoever was to hear of the device itself of that
 		more := delivery.More{Of: key.about}
 		if n.Reading.More != nil {
 			more.Shown = n.Reading.More.Shown
@@ -226,7 +218,11 @@ func (reg *register) recovery(key alarmKey, was alarm, n *dueNotice) *dueNotice 
 			n.Reading.More = &more
 			g.last = &n.Reading
 		}
-		return was.due // from before it was a member
+		if was.due == nil {
+			return nil
+		}
+		n.becomeDue(was.due.receivers())
+		return n
 	}
 
 	receivers := was.alerted & reg.evaluator.everybody()

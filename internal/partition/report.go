@@ -219,7 +219,7 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 		}
 	}
 
-	if k.due != nil && !k.due.silence() {
+	if k.due != nil && !k.due.silence() && !k.joins() {
 		state.Due = fromMicros(k.due.Reading.Enqueued)
 	}
 

@@ -205,7 +205,7 @@ func (reg *register) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	last := reg.mark.last // which moves here alone
-	before := last        // the event at hand
+	before := last        // the place before the event at hand
 	reg.batch.Lock()
 	defer reg.batch.Unlock()
 	reg.unheard.Lock()
