@@ -362,7 +362,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 		w.violated("S3: %s heard last that %s is silent (%s), and nothing is expected of it", in.name, device, s)
 	}
 	forget := max(rule.Forget, 2*rule.Silent+10*time.Minute) // whatever forget is, there is time to tell of it first
-	isGone := time.Since(w.allowedUntil(s, device, at)) > forget+10*time.Minute
+	isGone := time.Since(w.expectedAnew(device, w.allowedUntil(s, device, at))) > forget+10*time.Minute
 	switch _, forgotten := w.wasForgotten(rule, device, at); {
 	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
 	case silent < rule.Silent || forgotten || isGone:
