@@ -87,8 +87,8 @@ func (k alarm) member() string {
 	return k.group
 }
 
-// joins reports whether k is a member of an incident, or is to be: then its device is not normal, and what is due is a recovery
-// from before, which waits until k ends.
+// joins reports whether k is a member of an incident, or is to be: then its device is not normal. What is due is a recovery from
+// before, and not given: the end of k has another one.
 func (k alarm) joins() bool {
 	//planted:member-is-normal return false
 	return k.Phase == rules.Open && k.group != ""

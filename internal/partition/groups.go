@@ -259,7 +259,12 @@ func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
 	last := g.last
 	if last == nil { // another owner knew
 		at := reg.mark.last
-		last = &delivery.Reading{Enqueued: micros(at.Time), Sequence: at.Sequence, More: &delivery.More{Of: g.first}}
+		last = &delivery.Reading{
+			Limit:    g.level.rule.Silent.Seconds(), // of another rule nobody knows it
+			Enqueued: micros(at.Time),
+			Sequence: at.Sequence,
+			More:     &delivery.More{Of: g.first},
+		}
 	}
 
 	n := &dueNotice{Notice: delivery.Notice{

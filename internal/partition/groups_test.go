@@ -707,3 +707,14 @@ func TestContradictedEndLeavesNoGroup(t *testing.T) {
 		t.Errorf("%d groups", n)
 	}
 }
+
+// The end of an incident of silences says that they are over, also if its last member was another owner's.
+func TestEndOfSilencesThatAnotherOwnerKnew(t *testing.T) {
+	g := newGrouped(t)
+	l := g.evaluator.levels[0]
+	l.rule.Silent = 15 * time.Minute
+	g.endGroup(g.groupOf(l, "berlin"), incident.End{Incident: "id", Overs: 1}, time.Now())
+	if limit := g.to.last().Reading.Limit; limit != 900 {
+		t.Errorf("it says %v s", limit)
+	}
+}

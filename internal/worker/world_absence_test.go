@@ -60,7 +60,7 @@ func (w *world) lastHeard(r *rules.Rule, of string, until time.Time) (at time.Ti
 // judgeSensorSilence checks what a receiver heard about the silence of a gateway and of its sensors: none of it is false,
 // and none is missing.
 func (w *world) judgeSensorSilence(in *inbox, s subject) {
-	heard := in.heard(s, true)
+	heard := in.heard(s)
 	for of, arrivals := range heard {
 		w.onceInAWindow(in, s, of, arrivals)
 		for _, a := range arrivals {

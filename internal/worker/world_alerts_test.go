@@ -59,10 +59,10 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 }
 
 // heard returns what a receiver got of s, by what it is about.
-func (in *inbox) heard(s subject, silence bool) map[matter][]arrival {
+func (in *inbox) heard(s subject) map[matter][]arrival {
 	all := map[matter][]arrival{}
 	for _, a := range in.all {
-		if a.Rule == s.rule && a.Level == s.level && (a.Silent > 0) == silence {
+		if a.Rule == s.rule && a.Level == s.level {
 			all[a.matter()] = append(all[a.matter()], a)
 		}
 	}
@@ -71,7 +71,7 @@ func (in *inbox) heard(s subject, silence bool) map[matter][]arrival {
 
 // judgeAlerts checks what a receiver heard about the readings of s.
 func (w *world) judgeAlerts(in *inbox, s subject) {
-	tells, heard := w.tells(in, s), in.heard(s, false)
+	tells, heard := w.tells(in, s), in.heard(s)
 	matters := map[matter]bool{}
 	for of := range tells {
 		matters[of] = true

@@ -126,6 +126,7 @@ func (w *world) judgeIncidents(in *inbox, s subject, heard map[matter][]arrival)
 	for of, arrivals := range heard {
 		if of.shared {
 			w.endsHaveAlerts(in, s, of, arrivals)
+			w.endsAreTrue(in, s, of, arrivals)
 		}
 	}
 	for _, site := range []string{"berlin", "paris"} {
@@ -268,6 +269,35 @@ func (w *world) wasRemoved(r *rules.Rule, device string, at time.Time) bool {
 	})
 }
 
+// endsAreTrue: of whom a receiver has heard that it is silent, and who has sent nothing since, its site's incident is not over.
+func (w *world) endsAreTrue(in *inbox, s subject, of matter, heard []arrival) {
+	rule, _ := w.ever(s)
+	for i, a := range heard {
+		claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+		for _, b := range heard[:i] {
+			if at := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == b.Partition }); a.Resolved && !b.Resolved && at >= 0 &&
+				w.staysSilent(w.logs[at], s, rule, b, claimed) {
+				w.violated("S1: %s hears under a claim of %v that nobody of %s is silent (%s), and heard that %s is, which has sent nothing since",
+					in.name, claimed.Sub(w.start), of.name, s, b.Device)
+			}
+		}
+	}
+}
+
+// staysSilent reports whether the device of an alert is surely silent at a time, and nobody interfered.
+func (w *world) staysSilent(log *hubLog, s subject, r *rules.Rule, a arrival, at time.Time) bool {
+	interfered := slices.ContainsFunc(w.operations, func(o operation) bool { return o.device == a.Device && o.what == forget })
+	last, missed := time.Time{}, false
+	for i, m := range log.readings {
+		missed = missed || m.fate == expired
+		if e := log.events[i]; m.device == a.Device && counts(r, m) && !e.Enqueued.After(at) {
+			last, missed = e.Enqueued, missed || m.fate != readable || m.site != a.PerValue
+		}
+	}
+	return !interfered && !missed && !log.movedBack && w.lasting(log, s, a.Device) && !last.After(a.Since) && at.Sub(last) < r.Forget &&
+		w.isExpected(log, r, a.Device, at) == yes
+}
+
 // endsHaveAlerts: who hears that an incident is over was told of it, and hears that once, unless it went on.
 func (w *world) endsHaveAlerts(in *inbox, s subject, of matter, heard []arrival) {
 	open := map[string]bool{}
@@ -276,7 +306,7 @@ func (w *world) endsHaveAlerts(in *inbox, s subject, of matter, heard []arrival)
 			continue
 		}
 		id := a.Incident.ID
-		if a.Resolved && !open[id] && w.orderly() {
+		if a.Resolved && !open[id] && !a.Ambiguous && !w.mayMissRecords() {
 			w.violated("S3: %s hears the end of %s in %s (%s), and no alert before it", in.name, id, of.name, s)
 		}
 		open[id] = !a.Resolved
@@ -287,7 +317,7 @@ func (w *world) endsHaveAlerts(in *inbox, s subject, of matter, heard []arrival)
 // whether that is so.
 func (w *world) incidentIsNotLost(in *inbox, s subject, of matter, heard []arrival) {
 	last := lastWord(heard)
-	if slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) }) {
+	if slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) && (last == nil || !d.at.Before(last.at)) }) {
 		return
 	}
 	first, _ := w.ever(s)
@@ -298,7 +328,10 @@ func (w *world) incidentIsNotLost(in *inbox, s subject, of matter, heard []arriv
 		}
 	}
 	for id, is := range open {
-		if is && first.Resolved && id != last.Incident.ID {
+		isDead := slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+			return d.isOf(in, s, of) && d.Alert.Incident != nil && d.Alert.Incident.ID == id
+		})
+		if is && first.Resolved && id != last.Incident.ID && !isDead {
 			w.violated("S3: %s heard last that %s is silent (%s) in %s, and then of %s", in.name, of.name, s, id, last.Incident.ID)
 		}
 	}

@@ -160,7 +160,8 @@ func (w *world) idsNameOneThing(in *inbox) {
 func (w *world) repeatsCount(in *inbox) {
 	for i, a := range in.all {
 		isFirst := !slices.ContainsFunc(in.all[:i], func(b arrival) bool { return b.Source == a.Source && b.ID == a.ID })
-		overtaken := a.Resolved && isFirst // an alert was sent meanwhile, and this comes for the first time
+		mayBeLate := slices.ContainsFunc(w.faults, func(f fault) bool { return f.call == callSend })
+		overtaken := a.Resolved && isFirst && mayBeLate // an alert was sent meanwhile, and this comes for the first time
 		counted := !a.dropped || a.replayed || a.Partition == "http" || a.Ambiguous || overtaken || a.at.After(a.Expires)
 		for _, b := range in.all[:i] {
 			before := b.Source == a.Source && b.About() == a.About() && (b.ID == a.ID || b.Token > a.Token)

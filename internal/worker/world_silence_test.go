@@ -14,7 +14,7 @@ import (
 
 // judgeSilence checks what a receiver heard about devices that are silent: none of it is false, and none is missing.
 func (w *world) judgeSilence(in *inbox, s subject) {
-	heard := in.heard(s, true)
+	heard := in.heard(s)
 	for of, arrivals := range heard {
 		w.onceInAWindow(in, s, of, arrivals)
 		for _, a := range arrivals {
@@ -105,7 +105,7 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 	}
 	// One message is enough, whichever rule it is by, and so is one dead letter about this outage.
 	if !slices.ContainsFunc(w.subjects(), func(other subject) bool {
-		last := lastWord(in.heard(other, true)[ofHub])
+		last := lastWord(in.heard(other)[ofHub])
 		return last != nil && !last.Resolved || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
 			return d.isOf(in, other, ofHub) && !d.Alert.Resolved && !d.Alert.Since.Before(newest)
 		})

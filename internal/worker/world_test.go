@@ -239,12 +239,10 @@ func (w *world) lastVersion() {
 	}
 }
 
-// quiet reports whether o has settled everything, but for what may wait: silences, if mayWait is true, and recoveries of members.
+// quiet reports whether o has settled everything, but for silences if mayWait is true.
 func (w *world) quiet(o *owner, mayWait bool) bool {
 	w.mu.Lock()
 	done := int64(o.next) >= o.log.readable() && !o.lost
-	// Of whom people are told as a member of an incident they hear by itself that it is normal once it is.
-	mayWait = mayWait || slices.ContainsFunc(o.log.kept.Alarms, func(a ledger.Alarm) bool { return a.Open && a.Group != "" && a.Due != nil })
 	w.mu.Unlock()
 	due := 0
 	for _, c := range o.worker.AlarmCounts() {
