@@ -41,7 +41,8 @@
 //		                                                                        says how often it is sent again
 //		open      is clear, and clear_for is over       normal                  recovery due, if the rule has resolved
 //		open      a condition of the rule excludes it   normal                  likewise
-//		due       opens an alarm again                  open, nothing is due    alert
+//		due       opens an alarm again                  open, what was due is   alert
+//		                                                not sent
 //
 //	  - A level alerts only while no higher level of its rule is open. A quiet or muted device sends no alerts, but
 //	    recoveries. An open alarm whose alert is held back like this makes up for it: when that ends, its
@@ -56,7 +57,7 @@
 //	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
 //	    the ledger keeps it until every receiver has settled it. While the window is in force it
 //	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is
-//	    being sent; whoever has not heard of it hears of the end of that alarm, also if it is a member of an incident.
+//	    being sent. Its receivers then get the recovery of that new alarm, also where the alarm is part of an incident.
 //	    Under its claim, before it is sent, the replica asks who owns the ledger: a claim proves nothing about the
 //	    partition. One answer serves all that wait for it; while the ledger does not answer, no recovery is claimed.
 //	  - After a take-over no recovery is sent until the new owner has read what the hub held
@@ -103,8 +104,8 @@
 //
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries. If the
-//	    floor has risen since its deadline it never is, and when Silent is over again since the floor, who was not told is told
-//	    of that. An incident is proven then: who was heard since the floor is no member any more.
+//	    floor has risen since its deadline it is never proven; when Silent is over once more after the floor, whoever was not
+//	    told is told of that silence. An incident is proven then: who was heard since the floor is no member any more.
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one; of two
 //	    about one event, as when their rule was removed in between, the one that was found later comes later. It is
 //	    compared with windows by its deadline.

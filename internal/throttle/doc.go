@@ -80,7 +80,7 @@
 // an alert the gate asks the record, in this order:
 //
 //   - The receiver was told of this incident, and less than [Request.Repeat] ago, or the reading is from before then:
-//     [Throttled]. It is not if an end may have been taken since.
+//     [Throttled]. Not so if an end may have been taken since.
 //   - A claim or a window is in force, or the alert of another incident may have been taken, less than claim length +
 //     window ago: [Busy].
 //   - Otherwise it claims the key and sends the incident's id, always the same.
