@@ -159,7 +159,8 @@ func (w *world) incidentIsTrue(in *inbox, s subject, a arrival) {
 			if any {
 				ever = append(ever, device)
 			}
-			if is && !w.wasRemoved(rule, device, a.at) && w.isExpected(log, rule, device, claimed) != no {
+			isExpected := w.isExpected(log, rule, device, claimed) != no || w.isExpected(log, rule, device, proven) != no
+			if is && !w.wasRemoved(rule, device, a.at) && isExpected {
 				may, here = append(may, device), here || log.id == a.Partition
 			}
 			if w.mustSilent(log, rule, a.PerValue, device, claimed) {
