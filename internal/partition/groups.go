@@ -366,6 +366,7 @@ func (reg *register) writeMembers(ctx context.Context, records Incidents, g *gro
 	}
 
 	e := incident.Entry{Members: g.members, First: g.first.String(), Since: fromMicros(g.since), Position: at}
+	//planted:taken-over-incident-ends if g.written.IsZero() && g.alert != nil && g.alert.notice == nil && g.level.rule.Silence() { e.Members = 0 }
 	g.stale = false
 	reg.mu.Unlock()
 	result, err := records.Sync(ctx, g.of(), reg.id, e)
@@ -384,7 +385,7 @@ func (reg *register) writeMembers(ctx context.Context, records Incidents, g *gro
 	}
 
 	switch {
-	case g.members > 0:
+	case e.Members > 0:
 		if g.alert != nil && g.alert.notice != nil && g.incident != result.Incident {
 			reg.out.Withdraw(g.key, &g.alert.notice.Notice)
 			g.alert.notice = nil

@@ -113,6 +113,7 @@ var bugs = []bug{
 	{"sensors-never-silent", "a sensor is never silent while its device is heard", 0, true},
 	{"sensors-not-excused", "a device that comes back has no time for its sensors", 0, true},
 	{"incident-unproven", "an incident of silences that waits is not proven again", 0, true},
+	{"taken-over-incident-ends", "whoever takes over an incident of silences first writes that nobody is a member", 0, true},
 	{"roster-holds-all", "a roster that cannot be written holds back ledger and checkpoint", 0, true},
 	{"untaken-is-settled", "a reading over HTTP is settled although no receiver took its alert", 0, true},
 
