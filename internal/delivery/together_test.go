@@ -92,8 +92,8 @@ func (m *together) send(t *testing.T, n int, timeout time.Duration, answer func(
 	if sent.left != 0 || r.trying != 0 || r.messages != 1 {
 		t.Errorf("%d have not ended, %d are tried, %d messages", sent.left, r.trying, r.messages)
 	}
+	synctest.Wait() // what goes on from there
 	for _, a := range sent.attempts {
-		a.d.q.box.Wait()
 		if errors.Is(a.barred, errLate) {
 			m.late++
 			if a.d.state != ready {
