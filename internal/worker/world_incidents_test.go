@@ -274,6 +274,9 @@ func (w *world) wasRemoved(r *rules.Rule, device string, at time.Time) bool {
 func (w *world) endsAreTrue(in *inbox, s subject, of matter, heard []arrival) {
 	rule, _ := w.ever(s)
 	for i, a := range heard {
+		if a.dropped { // it comes late, or once more
+			continue
+		}
 		claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
 		for _, b := range heard[:i] {
 			if at := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == b.Partition }); a.Resolved && !b.Resolved && at >= 0 &&

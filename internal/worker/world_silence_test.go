@@ -172,7 +172,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 				w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
-			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate == readable && log.id == a.Partition &&
+			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate == readable && log.id == a.Partition && w.rosterDown == 0 &&
 				int64(i+1) == a.Sequence && a.PerValue == "" && w.isHeard(log, i, rule) && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
 				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s,
 					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
