@@ -638,16 +638,18 @@ func TestRepeatDuringADelivery(t *testing.T) {
 	})
 }
 
-// What has joined holds the place of its last reading that reached the limit, however many linger after it: they may be no
-// cause to alert for the next owner, whose rule repeats nothing any more.
-func TestLingeringReadingsHoldNoPlace(t *testing.T) {
+// What has joined holds the place of its last reading that reached the limit, where that was read first, however many linger
+// after it: they may be no cause to alert for the next owner, whose rule repeats nothing any more.
+func TestPlaceOfWhatHasJoined(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lingers []bool // of each reading that joins, from number 3 on
+		again   bool   // the last one is read again, after later events
 		want    int64  // everything is settled up to there
 	}{
-		"one lingers after the alarm has opened": {[]bool{false, true, true}, 2},
-		"the limit is reached once more":         {[]bool{false, true, false, true}, 4},
-		"all linger":                             {[]bool{true, true}, 3},
+		"one lingers after the alarm has opened": {[]bool{false, true, true}, false, 2},
+		"the limit is reached once more":         {[]bool{false, true, false, true}, false, 4},
+		"all linger":                             {[]bool{true, true}, false, 3},
+		"one that is read again":                 {[]bool{false}, true, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -665,6 +667,11 @@ func TestLingeringReadingsHoldNoPlace(t *testing.T) {
 					a.Lingers = lingers
 					p.take(a)
 				}
+				if tt.again {
+					last := *p.read[len(p.read)-1]
+					last.Before.Sequence = 7
+					p.take(&last)
+				}
 				pass(5 * time.Second)
 				r.set(failing(errBusy))
 				pass(window)
@@ -678,33 +685,6 @@ func TestLingeringReadingsHoldNoPlace(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A reading that has joined and is read again, after later events, holds the place that it had.
-func TestReadAgainHoldsItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &receiver{}
-		s := newReplica(t, r)
-		p := s.open("0")
-		defer s.end()
-		p.hot("oven")
-		pass(2 * window)
-		r.set(wait(8 * time.Second))
-		p.well("oven")
-		pass(time.Second)
-		joins := p.reading("oven", s.topic("", nil))
-		p.take(joins)
-		again := *joins
-		again.Before.Sequence = 7
-		p.take(&again)
-		pass(5 * time.Second)
-		r.set(failing(errBusy))
-		pass(window)
-		wantWatermark(t, p, 2)
-		r.set(nil)
-		pass(2 * window)
-		wantWatermark(t, p, p.last)
-	})
 }
 
 // An alert whose fate is not known is sent again under its id, which a receiver that got it drops. What that says of

@@ -536,6 +536,10 @@ func TestEndThatTheRecordContradicts(t *testing.T) {
 		if _, err := s.maySendIncident(t.Context(), b.key, n); err != errNotDue || (b.due != nil) != another {
 			t.Errorf("%s: %v, and %+v is due", name, err, b.due)
 		}
+		g.write()
+		if left := len(g.groups) > 0; left != another { // else it would count for ever
+			t.Errorf("%s: groups %+v", name, g.groups)
+		}
 	}
 }
 
@@ -686,25 +690,6 @@ func TestLackWithoutAnEvent(t *testing.T) {
 	g.write()
 	if _, at := g.mark.held.First(); time.Since(fromMicros(at)).Abs() > time.Minute {
 		t.Errorf("it is from %v", fromMicros(at))
-	}
-}
-
-// An end that its record contradicts leaves no group behind: it would count for ever.
-func TestContradictedEndLeavesNoGroup(t *testing.T) {
-	g := newGrouped(t)
-	g.read("freezer-1", "berlin", "40")
-	g.settled()
-	g.read("freezer-1", "berlin", "20")
-	berlin, end := g.berlin(), g.to.last()
-	s := &Stream{register: g.register, config: Config{Incidents: &g.records}}
-	others, _ := g.records.records[berlin.of()].Sync("1", incident.Entry{Members: 1}, "another", time.Now())
-	g.records.records[berlin.of()] = others
-	if _, err := s.maySendIncident(t.Context(), berlin.key, end); !errors.Is(err, errNotDue) {
-		t.Error(err)
-	}
-	g.write()
-	if n := len(g.groups); n != 0 {
-		t.Errorf("%d groups", n)
 	}
 }
 
